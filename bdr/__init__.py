@@ -1,0 +1,43 @@
+"""bdr: class-incremental learning with balanced destruction-reconstruction.
+
+    from bdr import BDR                      the module alone, for a training loop of one's own
+    bdr.run("ucir+cwd+bdr", data="digits")   a whole run; the same as on the command line
+    bdr.load(RUN, phase=3)                   the trained module of a run
+
+Names are imported when they are first used, so that the command line starts without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from bdr.version import __version__
+
+if TYPE_CHECKING:
+    from bdr.api import Result, load, resume, run
+    from bdr.balance import BDR
+    from bdr.data.images import DataSet
+    from bdr.data.sets import from_arrays
+    from bdr.methods import Method
+    from bdr.plugins import Plugin
+
+HOMES = {
+    "BDR": "bdr.balance",
+    "DataSet": "bdr.data.images",
+    "Method": "bdr.methods",
+    "Plugin": "bdr.plugins",
+    "Result": "bdr.api",
+    "from_arrays": "bdr.data.sets",
+    "load": "bdr.api",
+    "resume": "bdr.api",
+    "run": "bdr.api",
+}
+
+__all__ = ["BDR", "DataSet", "Method", "Plugin", "Result", "__version__", "from_arrays", "load", "resume", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module 'bdr' has no attribute '{name}'")
+    return getattr(importlib.import_module(HOMES[name]), name)

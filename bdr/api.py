@@ -1,0 +1,216 @@
+"""The front door: run, resume, load and evaluate from Python. The command line calls these and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bdr import metrics
+from bdr.assemble import Plan, plan_run
+from bdr.config import Config, changed, with_settings
+from bdr.data.images import DataSet
+from bdr.engine.checkpoint import load_model
+from bdr.engine.evaluate import Predictions, predict
+from bdr.engine.listen import Listener
+from bdr.engine.run import measure
+from bdr.errors import UsageError, unknown
+from bdr.methods import METHODS, Method
+from bdr.records import Run
+from bdr.rehearsal import rehearse
+from bdr.types import Phase
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run came to."""
+
+    path: Path
+    accuracies: list[float]  # percent, over all seen classes, after each phase
+    average: float  # their mean, phase 0 included
+    last: float
+    matrix: np.ndarray  # a_ij: accuracy on phase j's classes after phase i; NaN above the diagonal
+    summary: dict[str, Any]
+    readouts: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, path: Path) -> Result:
+        run = Run.open(path)
+        summary = metrics.summary(run)
+        rows = [line["by_phase"]["cnn"] for line in run.phases]
+        names = run.phases[-1]["accuracy"]
+        readouts = {name: [line["accuracy"].get(name) for line in run.phases] for name in names}
+        found = summary["accuracies"]
+        return cls(path, found, summary["average"], summary["last"], metrics.matrix(rows), summary, readouts)
+
+
+def configure(
+    what: str,
+    data: str | None = None,
+    settings: Iterable[tuple[str, Any]] = (),
+    fields: Mapping[str, Any] | None = None,
+) -> tuple[Config, list[str]]:
+    """`ucir+cwd+bdr`, a recipe's name, or `package.module:MyMethod+bdr`, with what is changed in it."""
+    from bdr.recipes import FRAMES, RECIPES
+
+    name, *plugins = what.split("+")
+    if not name or not all(plugins):
+        raise UsageError(f"'{what}' is not like METHOD+PLUGIN+PLUGIN, for example ucir+cwd+bdr")
+    if name in RECIPES:
+        config = RECIPES[name]()
+        if data not in (None, config.data):
+            raise UsageError(f"recipe '{name}' is for {config.data}, not for {data}; name a method: {config.title}")
+        config = changed(config, {"plugins": (*config.plugins, *plugins)})
+    elif name in METHODS or ":" in name:
+        frame = FRAMES.get(data or "digits", FRAMES["imagefolder"])
+        config = changed(frame(name, *plugins), {"data": data or "digits"})
+    else:
+        raise unknown("method or recipe", name, [*METHODS, *RECIPES])
+    return with_settings(changed(config, fields or {}), settings)
+
+
+def run(
+    what: str = "ucir+cwd+bdr",
+    data: str | DataSet | None = None,
+    *,
+    out: str | Path | None = None,
+    runs: str | Path = RUNS,
+    set: Mapping[str, Any] | None = None,
+    listener: Listener | None = None,
+    **fields: Any,
+) -> Result:
+    """Trains a method over all phases and returns what came of it.
+
+    `data` is a name or a DataSet (see `from_arrays`); `set` holds dotted settings such as {"bdr.m": 0.5,
+    "stage.epochs": 2}; further keywords are fields of the configuration: base, step, memory, seed, net, order, ...
+    """
+    given = data if isinstance(data, DataSet) else None
+    name = given.name if given is not None else data
+    config, notes = configure(what, name if isinstance(name, str) else None, (set or {}).items(), fields)
+    plan = plan_run(config, Path(out) if out else None, Path(runs), given)
+    for note in notes:
+        (listener or Listener()).note(note)
+    return execute(plan, listener)
+
+
+def execute(
+    plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None, command: str = ""
+) -> Result:
+    """Trains a checked plan; one that is done already is not trained again."""
+    experiment = plan.experiment
+    if is_done(plan):
+        return Result.of(experiment.path)
+    prepare(plan, listener, stopping)
+    info = plan.info | {"command": command or f"bdr.run({plan.config.title!r})", "created": now()}
+    if is_begun(plan):
+        experiment.resume()
+    else:
+        experiment.start(info)
+    return Result.of(experiment.path)
+
+
+def prepare(plan: Plan, listener: Listener | None, stopping: Callable[[], bool] | None) -> None:
+    experiment = plan.experiment
+    experiment.listener = listener or Listener()
+    experiment.stopping = stopping or (lambda: False)
+    experiment.rehearse = lambda found: rehearse(plan.info, experiment.phases, found)
+    experiment.listener.run_begins(plan.config.title, list(experiment.phases), str(experiment.path))
+
+
+def is_begun(plan: Plan) -> bool:
+    """The folder holds this very run; one that belongs to another configuration is refused when it is created."""
+    path = plan.experiment.path
+    if not (path / "run.json").is_file():
+        return False
+    there = Run.open(path)
+    return (there.fingerprint, there.seed) == (plan.info["fingerprint"], plan.info["seed"])
+
+
+def is_done(plan: Plan) -> bool:
+    return is_begun(plan) and Run.open(plan.experiment.path).done
+
+
+def resume(
+    path: str | Path,
+    listener: Listener | None = None,
+    stopping: Callable[[], bool] | None = None,
+    data: DataSet | None = None,
+    **fields: Any,
+) -> Result:
+    """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device."""
+    plan = plan_of(Path(path), data, **fields)
+    if not Run.open(Path(path)).done:
+        prepare(plan, listener, stopping)
+        plan.experiment.resume()
+    return Result.of(Path(path))
+
+
+def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
+    """The plan of a run that exists already, checked to be the same."""
+    there = Run.open(path)
+    config = changed(Config.model_validate(there.info["config"]), fields)
+    plan = plan_run(config, path, runs_folder(path), data)
+    if plan.info["fingerprint"] != there.fingerprint:
+        differing = [k for k, v in plan.info["protocol"].items() if there.protocol.get(k) != v]
+        raise UsageError(f"{path} cannot be gone on with: {', '.join(differing) or 'its configuration'} would differ")
+    return plan
+
+
+def runs_folder(path: Path) -> Path:
+    """The folder that a run's shared first phase is looked for in: the nearest one that has such a place."""
+    for folder in path.resolve().parents:
+        if (folder / ".shared").is_dir():
+            return folder
+    return path.resolve().parent
+
+
+def model_folder(path: Path, phase: int) -> Path:
+    return path / f"phase-{phase:02d}" / "model"
+
+
+def kept_phases(path: Path) -> list[int]:
+    return sorted(int(folder.parent.name[6:]) for folder in path.glob("phase-*/model"))
+
+
+def load(path: str | Path, phase: int | None = None, device: str = "auto", data: DataSet | None = None) -> Method:
+    """The trained module of a run, as it stood after a phase (the last one that was kept, if none is named)."""
+    plan, phase = plan_of(Path(path), data, device=device), kept_phase(Path(path), phase)
+    load_model(model_folder(Path(path), phase), plan.experiment.method, plan.experiment.device)
+    plan.experiment.settle()
+    return plan.experiment.method.eval()
+
+
+def kept_phase(path: Path, phase: int | None) -> int:
+    kept = kept_phases(path)
+    if not kept:
+        raise UsageError(f"{path} keeps no model: it is not finished, or ran with --keep none")
+    if phase is not None and phase not in kept:
+        names = ", ".join(map(str, kept))
+        raise UsageError(
+            f"{path} keeps no model of phase {phase}, only of {names}; run with --keep all for every phase"
+        )
+    return kept[-1] if phase is None else phase
+
+
+def evaluate(
+    path: str | Path, phase: int | None = None, data: DataSet | None = None, **fields: Any
+) -> tuple[int, dict[str, Any]]:
+    """Predicts the test images anew with the model of a phase, and measures: nothing of the run is changed."""
+    plan, number = plan_of(Path(path), data, **fields), kept_phase(Path(path), phase)
+    experiment = plan.experiment
+    load_model(model_folder(Path(path), number), experiment.method, experiment.device)
+    experiment.settle()
+    now_at = experiment.phases[number]
+    found: Predictions = predict(experiment.method, experiment.test, now_at.seen)
+    boundaries = [(p.old, p.seen) for p in experiment.phases[: number + 1]]
+    return number, measure(found, Phase(number, now_at.old, now_at.seen), boundaries)
+
+
+def now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,335 @@
+"""From a configuration to an experiment: names become classes, labels become ids, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bdr.config import Config, check_names, checked, checked_augment, checked_stage, with_stage_settings
+from bdr.data import DATASETS
+from bdr.data.images import DataSet, Images
+from bdr.data.memory import Memory, Quota
+from bdr.data.pool import Store
+from bdr.data.sets import CIFAR100_DER
+from bdr.engine.run import Experiment
+from bdr.engine.step import choose_engine, choose_precision
+from bdr.errors import UsageError, unknown
+from bdr.methods import METHODS, Method
+from bdr.nets import NETS, MakeBackbone
+from bdr.plugins import PLUGINS, Plugin
+from bdr.scenario import Protocol, class_order
+from bdr.seeding import seed_of
+from bdr.types import Phase, Stage
+from bdr.version import __version__
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that has been checked and not yet begun."""
+
+    config: Config
+    experiment: Experiment
+    info: dict[str, Any]
+
+
+def resolve(kind: str, name: str, table: Mapping[str, Any]) -> Any:
+    """A name of the table, or `package.module:Name` of one's own."""
+    if ":" not in name:
+        if name not in table:
+            raise unknown(kind, name, table)
+        return table[name]
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise UsageError(f"{kind} '{name}': cannot import {module} ({error}); is it on PYTHONPATH?") from None
+    except AttributeError:
+        raise UsageError(f"{kind} '{name}': {module} has no {attribute}") from None
+
+
+def short(name: str) -> str:
+    """The name by which settings and records speak of a method or plug-in."""
+    return name.rpartition(":")[2] if ":" in name else name
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"device '{name}' cannot be used: {str(error).splitlines()[0]}; try --device cpu") from None
+    return device
+
+
+def load_data(config: Config, given: DataSet | None = None) -> DataSet:
+    if given is None:
+        if config.data not in DATASETS:
+            raise unknown("data set", config.data, DATASETS)
+        extra = {"size": config.size} if config.data == "imagefolder" else {}
+        given = DATASETS[config.data](config.root, **extra)
+    if config.statistics == "der":
+        given = replace(given, mean=CIFAR100_DER[0], std=CIFAR100_DER[1])
+    return replace(given, augment=checked_augment(given.augment, config.augment))
+
+
+def hold_out(images: Images, share: float) -> tuple[Images, Images | None]:
+    """Every class gives the same share of its training images for validation, evenly spread; none if share is 0."""
+    if share == 0:
+        return images, None
+    held = np.zeros(len(images), dtype=bool)
+    for label in np.unique(images.labels):
+        mine = np.flatnonzero(images.labels == label)
+        count = max(1, round(share * len(mine)))
+        if count >= len(mine):
+            raise UsageError(f"--val {share} leaves no training image of a class that has {len(mine)}")
+        held[mine[np.linspace(0, len(mine) - 1, count).round().astype(int)]] = True
+    return Images(images.pixels[~held], images.labels[~held]), Images(images.pixels[held], images.labels[held])
+
+
+def store_of(images: Images, data: DataSet, order: Sequence[int], device: torch.device) -> Store:
+    """Images on the device, labels remapped to the order of arrival: the one place where that happens."""
+    arrival = np.empty(len(order), dtype=np.int64)
+    arrival[list(order)] = np.arange(len(order))
+    labels = torch.from_numpy(arrival[images.labels])
+    return Store(torch.from_numpy(images.pixels), labels, data.mean, data.std, data.augment, device)
+
+
+def make_plugins(config: Config) -> list[Plugin]:
+    plugins = []
+    for name in config.plugins:
+        kind = resolve("plug-in", name, PLUGINS)
+        plugin = build(kind, config, name)
+        if not isinstance(plugin, Plugin):
+            raise UsageError(f"'{name}' is not a plug-in: {kind} does not derive from bdr.plugins.Plugin")
+        plugin.name = short(name)
+        plugins.append(plugin)
+    check_roles(plugins)
+    return plugins
+
+
+def check_roles(plugins: Sequence[Plugin]) -> None:
+    taken: dict[str, str] = {}
+    for plugin in plugins:
+        if plugin.name in [other.name for other in plugins if other is not plugin]:
+            raise UsageError(f"plug-in '{plugin.name}' is named twice; name it once")
+        if plugin.role in taken:
+            first = taken[str(plugin.role)]
+            raise UsageError(f"'{first}' and '{plugin.name}' both set the {plugin.role}: use one of them")
+        if plugin.role:
+            taken[plugin.role] = plugin.name
+
+
+def build(kind: Callable[..., Any], config: Config, name: str, *parts: Any) -> Any:
+    """The class with the settings that are given for it."""
+    settings = checked(kind, config.settings.get(short(name), {}), short(name))
+    try:
+        return kind(*parts, **settings)
+    except ValueError as error:
+        raise UsageError(f"{short(name)}: {error}") from None
+
+
+def make_method(config: Config, channels: int, plugins: Sequence[Plugin]) -> Method:
+    make: MakeBackbone = backbone_maker(config.net, channels)
+    for plugin in plugins:
+        make = plugin.net(make)
+    kind = resolve("method", config.method, METHODS)
+    torch.manual_seed(seed_of(config.seed, "init"))
+    method = build(kind, config, config.method, make)
+    if not isinstance(method, Method):
+        raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
+    return method
+
+
+def backbone_maker(net: str, channels: int) -> MakeBackbone:
+    build_net = resolve("net", net, NETS)
+    return lambda **options: build_net(channels=channels, **options)
+
+
+def check_settings(config: Config) -> None:
+    known = [short(config.method), *map(short, config.plugins)]
+    for owner in config.settings:
+        if owner not in known:
+            raise unknown("part of this run with settings", owner, [*known, "stage", "augment"])
+
+
+def check_memory(quota: Quota, classes: int, plugins: Sequence[Plugin]) -> None:
+    quota.check(classes)
+    for plugin in plugins:
+        if plugin.needs_exemplars and quota.count == 0:
+            raise UsageError(
+                f"plug-in '{plugin.name}' balances old classes against new ones and needs an exemplar of each "
+                "class; --memory is 0: use 20/class, or leave the plug-in out"
+            )
+
+
+def check_counts(data: DataSet, train: Images) -> None:
+    counts = np.bincount(train.labels, minlength=len(data.classes))
+    if counts.min() == 0:
+        raise UsageError(f"class '{data.classes[int(counts.argmin())]}' of {data.name} has no training image")
+
+
+def stage_adjuster(config: Config) -> Callable[[list[Stage]], list[Stage]]:
+    def adjust(stages: list[Stage]) -> list[Stage]:
+        return [with_stage_settings(stage, config.stages.get(stage.name, {}))[0] for stage in stages]
+
+    return adjust
+
+
+def check_stages(config: Config, method: Method, phases: Sequence[Phase]) -> None:
+    names = {stage.name for phase in phases for stage in method.stages(phase, config.stage)}
+    for name in config.stages:
+        if name not in names:
+            raise unknown("stage", name, names)
+
+
+def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None = None) -> Plan:
+    """Checks everything that can be checked before anything trains."""
+    check_names(config)
+    checked_stage(config.stage)
+    check_settings(config)
+    plugins = make_plugins(config)
+    quota = Quota.parse(config.memory)
+    data = load_data(config, data)
+    classes = len(data.classes)
+    protocol = Protocol(class_order(config.order, classes), config.base, config.step, config.uneven)
+    check_memory(quota, classes, plugins)
+    device = choose_device(config.device)
+    precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
+    method = make_method(config, data.train.pixels.shape[3], plugins)
+    phases = list(protocol)[: config.phases]
+    check_stages(config, method, phases)
+    train, held = hold_out(data.train, config.val)
+    check_counts(data, train)
+    info = describe(config, data, protocol, phases, precision, engine, device)
+    info["distillation"] = method.distillation
+    path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
+    experiment = Experiment(
+        phases=phases,
+        train=store_of(train, data, protocol.order, device),
+        test=store_of(data.test, data, protocol.order, device),
+        validation=None if held is None else store_of(held, data, protocol.order, device),
+        method=method,
+        plugins=plugins,
+        memory=Memory(quota, config.herding),
+        stage=config.stage,
+        seed=config.seed,
+        classes=info["classes"],
+        path=path,
+        engine=engine,
+        precision=precision,
+        keep=config.keep,
+        checkpoint_every=config.checkpoint_every,
+        shared=runs / ".shared" / first_phase_key(config, info, plugins) if config.share else None,
+        adjust_stages=stage_adjuster(config),
+    )
+    return Plan(config, experiment, info)
+
+
+def folder_name(config: Config, data: DataSet) -> Path:
+    parts = [short(config.method), *map(short, config.plugins)]
+    return Path(f"{data.name}-b{config.base}s{config.step}") / "-".join(parts)
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision: str) -> dict[str, Any]:
+    """What must be equal for two results to be comparable: the facts that papers leave out."""
+    augment = data.augment
+    stage = config.stage
+    return {
+        "data": data.name,
+        "source": data.source,
+        "classes": len(data.classes),
+        "order": config.order if len(config.order) < 40 else f"list-{digest(config.order)[:6]}",
+        "base": config.base,
+        "step": config.step,
+        "memory": config.memory,
+        "herding": config.herding if config.memory not in ("0", "0/class") else "none",
+        "net": config.net,
+        "augment": f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}",
+        "normalise": f"mean {data.mean}, std {data.std}",
+        "epochs": stage.epochs,
+        "batch": stage.batch,
+        "optimizer": f"{stage.optimizer} lr {stage.lr:g} wd {stage.weight_decay:g} {stage.schedule} {stage.drops}",
+        "precision": precision,
+        "held_out": config.val,
+        "phases": len(list(protocol)[: config.phases]),
+        "readout": "cnn",
+    }
+
+
+def describe(
+    config: Config,
+    data: DataSet,
+    protocol: Protocol,
+    phases: Sequence[Phase],
+    precision: str,
+    engine: str,
+    device: torch.device,
+) -> dict[str, Any]:
+    """run.json: what was run, on what, and how to run it again."""
+    facts = protocol_facts(config, data, protocol, precision)
+    made_of = [facts, protocol.order, config.title, config.settings, asdict(config.stage), config.stages]
+    return {
+        "title": config.title,
+        "seed": config.seed,
+        "fingerprint": digest(made_of)[:6],
+        "protocol": facts,
+        "order": list(protocol.order),
+        "classes": [data.classes[label] for label in protocol.order],
+        "phases": [[phase.old, phase.seen] for phase in phases],
+        "config": config.model_dump(mode="json"),
+        "engine": engine,
+        "device": describe_device(device),
+        "versions": versions(),
+    }
+
+
+def describe_device(device: torch.device) -> dict[str, Any]:
+    if device.type != "cuda":
+        return {"type": device.type, "name": "CPU", "threads": torch.get_num_threads()}
+    about = torch.cuda.get_device_properties(device)
+    return {"type": "cuda", "name": about.name, "memory_gib": round(about.total_memory / 2**30, 1)}
+
+
+def versions() -> dict[str, str]:
+    import platform
+
+    found = {
+        "bdr": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+    return found | ({"cuda": str(torch.version.cuda)} if torch.version.cuda else {})
+
+
+def first_phase_key(config: Config, info: dict[str, Any], plugins: Sequence[Plugin]) -> str:
+    """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that idle in it."""
+    facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
+    facts["order"] = info["order"][: info["phases"][0][1]]
+    active = [plugin.name for plugin in plugins if plugin.acts_in_first_phase]
+    settings = {name: config.settings.get(name, {}) for name in [short(config.method), *active]}
+    machine = [info["engine"], info["device"]["name"], info["versions"]]
+    stage = [asdict(config.stage), config.stages]
+    return digest([facts, config.method, active, settings, stage, config.seed, machine, code_version()])[:16]
+
+
+def code_version() -> str:
+    """A hash of this package's source: a changed line may change what a first phase comes to."""
+    total = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        total.update(file.read_bytes())
+    return total.hexdigest()

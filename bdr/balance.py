@@ -1,0 +1,153 @@
+"""BDR, the module on its own: Balanced Destruction-Reconstruction (arXiv 2308.01698).
+
+A per-class offset on the logits of the classification loss, in training only:
+
+    psi_k   = N_k / sum N                                  how often class k is seen         (constant rebalancing)
+    omega_k = (1 / Sigma_k) / sum (1 / Sigma)              how compact its features are      (dynamic compensation)
+    pi      = m psi + (1 - m) omega                        at the start of a phase
+    pi'     = m' psi + (1 - m') omega'                     after every batch, Sigma' running
+    offset  = tau ln(K pihat), pihat the momentum mean of pi and pi' with weight beta
+
+Centring with ln K changes nothing under a softmax and makes a flat pihat a zero offset under any other criterion.
+
+    balance = BDR()
+    balance.begin(labels, features)                        # once a phase, over the training images
+    loss = F.cross_entropy(balance(logits, features, y), y)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+FORMULAS = ("corrected", "released", "anchored")
+COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
+SMALLEST_SPREAD = 1e-12  # a class with one exemplar has no spread, and 1/0 must never get through
+
+
+def memberships(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """(B, K) weights of samples in classes: one-hot for ids, the mixture itself after mix-up."""
+    if y.dim() == 2:
+        return y.to(dtype)
+    return (y[:, None] == torch.arange(classes, device=y.device)).to(dtype)
+
+
+def squared_distances(features: Tensor, means: Tensor, y: Tensor) -> Tensor:
+    """(B, 1) squared distance of every sample to its own class mean; (B, K) to all of them for mixed targets."""
+    if y.dim() == 1:
+        return (features - means[y]).square().sum(1, keepdim=True)
+    return torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def frequency(count: Tensor) -> Tensor:
+    """psi, equation 1."""
+    return count / count.sum()
+
+
+def compensation(spread: Tensor) -> Tensor:
+    """omega, equation 2."""
+    inverse = 1 / spread.clamp(min=SMALLEST_SPREAD)
+    return inverse / inverse.sum()
+
+
+def mix(share: float, psi: Tensor, omega: Tensor) -> Tensor:
+    """pi, equation 3."""
+    return share * psi + (1 - share) * omega
+
+
+def last_to_appear(y: Tensor) -> Tensor:
+    """(1,) the class whose first sample comes last in the batch."""
+    first = (y[:, None] == y[None, :]).int().argmax(1)
+    return y.gather(0, first.argmax(0, keepdim=True))
+
+
+class BDR(nn.Module):
+    """The offset and the running statistics behind it: buffers only, changed in place, never read by the host."""
+
+    count: Tensor  # (K,) training images of each class in this phase
+    mean: Tensor  # (K, D) running class means of the features
+    spread: Tensor  # (K,) running mean squared distance to the class mean
+    initial: Tensor  # (K,) pi at the start of the phase
+    offset: Tensor  # (K,) what is added to the logits
+
+    def __init__(
+        self,
+        m: float = 0.8,
+        m_prime: float = 0.8,
+        beta: float = 0.99,
+        tau: float = 1.0,
+        formula: str = "corrected",
+        components: str = "cr+dc+momentum",
+    ) -> None:
+        super().__init__()
+        for name, value in {"m": m, "m_prime": m_prime, "beta": beta}.items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} = {value} is not in [0, 1]")
+        if formula not in FORMULAS:
+            raise ValueError(f"no formula '{formula}'; there are {', '.join(FORMULAS)}")
+        if components not in COMPONENTS:
+            raise ValueError(f"no components '{components}'; there are {', '.join(COMPONENTS)}")
+        self.m, self.m_prime = (1.0, 1.0) if components == "cr" else (m, m_prime)
+        self.beta = 0.0 if components == "cr+dc" else beta
+        self.tau, self.formula = tau, formula
+        self.reserve(0, 0)
+
+    def reserve(self, classes: int, dim: int) -> None:
+        """Room for the statistics of so many classes; all of it is filled by `begin`, or by loading a state."""
+        for name in ("count", "spread", "initial", "offset"):
+            self.register_buffer(name, torch.zeros(classes))
+        self.register_buffer("mean", torch.zeros(classes, dim))
+
+    @property
+    def classes(self) -> int:
+        return len(self.count)
+
+    @torch.no_grad()
+    def begin(self, labels: Tensor, features: Tensor, classes: int | None = None) -> None:
+        """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included."""
+        classes = int(labels.max()) + 1 if classes is None else classes
+        member = memberships(labels, classes, features.dtype)
+        self.count = member.sum(0)
+        if bool((self.count == 0).any()):
+            empty = (self.count == 0).nonzero().flatten().tolist()
+            raise ValueError(f"BDR needs at least one image of every class; there is none of {empty}")
+        self.mean = member.T @ features / self.count[:, None]
+        self.spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
+        self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
+        self.offset = self.centred(self.initial)
+
+    def centred(self, pi: Tensor) -> Tensor:
+        floor = 1e-12 if self.formula == "released" else 0.0
+        return torch.log(pi**self.tau + floor) + self.tau * torch.log(torch.full_like(pi, float(self.classes)))
+
+    @torch.no_grad()
+    def observe(self, features: Tensor, y: Tensor) -> None:
+        """Moves mean, spread and offset by one batch: equations 4 and 5."""
+        features = features.detach().to(self.mean.dtype)
+        member = memberships(y, self.classes, self.mean.dtype)
+        here = member.sum(0)
+        keep = self.count / (self.count + here)
+        self.mean.copy_(keep[:, None] * self.mean + (member.T @ features) / (self.count + here)[:, None])
+        self.move_spread(features, y, member, here, keep)
+        pi = mix(self.m_prime, frequency(self.count), compensation(self.spread))
+        if self.formula == "anchored":
+            self.offset.copy_(self.centred(self.beta * self.initial + (1 - self.beta) * pi))
+        else:
+            self.offset.lerp_(self.centred(pi), 1 - self.beta)
+
+    def move_spread(self, features: Tensor, y: Tensor, member: Tensor, here: Tensor, keep: Tensor) -> None:
+        total = (member * squared_distances(features, self.mean, y)).sum(0)
+        in_batch = total / here.clamp(min=SMALLEST_SPREAD)
+        if self.formula == "released":  # the released code's slip: every class moves at the pace of a single one
+            keep = keep.gather(0, last_to_appear(y)) if y.dim() == 1 else keep
+        # One sample tells nothing of a spread; a mixed batch has soft counts, so the bound lies between one and two.
+        fewest = 0.0 if self.formula == "anchored" else 1.5
+        moved = keep * self.spread + (1 - keep) * in_batch
+        self.spread.copy_(torch.where(here > fewest, moved, self.spread))
+
+    def forward(self, logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
+        """Observes the batch, then returns its balanced logits; plain logits in eval mode and before any `begin`."""
+        if not self.training or self.classes == 0:
+            return logits
+        self.observe(features, y)
+        return logits + self.offset.to(logits.dtype)

@@ -1,0 +1,260 @@
+"""The command line. Nothing heavy is imported before a command needs it: `bdr --help` knows neither torch nor numpy."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bdr.errors import BdrError, UsageError
+from bdr.version import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Teach a trained classifier new classes without losing the old ones: UCIR, CwD and BDR.",
+    epilog="Start with: bdr demo",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, and check the copies you have.")
+app.add_typer(data_app, name="data")
+
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as printed by bdr run.")]
+RunsFolder = Annotated[Path, typer.Option("--runs", help="The folder that runs are kept in.")]
+Root = Annotated[Path | None, typer.Option(help="The folder that the data set is in.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; chosen by itself if not given.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Listing(StrEnum):
+    methods = "methods"
+    plugins = "plugins"
+    data = "data"
+    nets = "nets"
+    recipes = "recipes"
+    runs = "runs"
+
+
+def version(shown: bool) -> None:
+    if shown:
+        typer.echo(f"bdr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    _: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@contextmanager
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask the run to save itself; a second Ctrl-C leaves at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        typer.echo("stopping after this step, and saving ... (once more to leave at once)", err=True)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@app.command()
+def run(
+    what: Annotated[str, typer.Argument(help="METHOD+PLUGIN+..., a recipe, or package.module:MyMethod+bdr.")],
+    data: Annotated[str | None, typer.Option(help="A data set; see bdr list data. Default: digits.")] = None,
+    root: Root = None,
+    base: Annotated[int | None, typer.Option(help="Classes of the first phase; 0: as many as a step.")] = None,
+    step: Annotated[int | None, typer.Option(help="Classes that each later phase brings.")] = None,
+    uneven: Annotated[bool, typer.Option("--uneven", help="Allow a smaller last phase.")] = False,
+    memory: Annotated[str | None, typer.Option(help="Exemplars: 20/class, or 2000 in total.")] = None,
+    herding: Annotated[str | None, typer.Option(help="How exemplars are chosen: distance, dot or random.")] = None,
+    order: Annotated[str | None, typer.Option(help="Class order: seed-1993, natural, podnet-1, a list, ...")] = None,
+    net: Annotated[str | None, typer.Option(help="The backbone; see bdr list nets.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of training (the class order has its own).")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several, one run each: 1993,1994,1995.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file of fields, as --print-config prints.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory itself, instead of one below --runs.")] = None,
+    runs: RunsFolder = Path("runs"),
+    phases: Annotated[int | None, typer.Option(help="Stop after so many phases.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; bf16 on a GPU if not given.")] = None,
+    device: Device = None,
+    engine: Annotated[str | None, typer.Option(help="eager, compile or graph; graph on a GPU if not given.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Models to keep: last, all (of every phase) or none.")] = None,
+    val: Annotated[float | None, typer.Option(help="Share of the training images held out for validation.")] = None,
+    size: Annotated[int | None, typer.Option(help="Pixels a side, for folders of images.")] = None,
+    checkpoint_every: Annotated[float | None, typer.Option(help="Seconds between checkpoints (20).")] = None,
+    share: Annotated[bool | None, typer.Option("--share/--no-share", help="Train equal first phases once.")] = None,
+    print_config: Annotated[bool, typer.Option("--print-config", help="Print the configuration and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, estimate time and disk, stop.")] = False,
+) -> None:
+    """Train a method over all phases.
+
+    For example: bdr run ucir+cwd+bdr --data cifar100 --root DIR --base 50 --step 10 --memory 20/class --seed 1993
+    """
+    given: dict[str, Any] = {
+        "root": None if root is None else str(root),
+        "base": base,
+        "step": step,
+        "memory": memory,
+        "net": net,
+    }
+    given |= {"herding": herding, "order": order, "phases": phases, "precision": precision, "device": device}
+    given |= {"engine": engine, "keep": keep, "val": val, "size": size, "checkpoint_every": checkpoint_every}
+    given |= {"share": share, "uneven": uneven or None}
+    fields = {name: value for name, value in given.items() if value is not None}
+    from bdr.commands import run_seeds
+
+    chosen = parse_seeds(seed, seeds)
+    if out is not None and len(chosen) > 1:
+        raise UsageError("--out names one run and --seeds asks for several; use --runs DIR, or one seed")
+    run_seeds(what, data, fields, set_ or [], config, chosen, out, runs, print_config, dry_run, stoppable)
+
+
+def parse_seeds(seed: int | None, seeds: str | None) -> list[int | None]:
+    if seeds is None:
+        return [seed]
+    if seed is not None:
+        raise UsageError("give --seed or --seeds, not both")
+    try:
+        return [int(part) for part in seeds.split(",")]
+    except ValueError:
+        raise UsageError(f"--seeds '{seeds}' is not like 1993,1994,1995") from None
+
+
+@app.command()
+def resume(run: RunPath, root: Root = None, device: Device = None) -> None:
+    """Go on where a run stopped: after Ctrl-C, a kill, or a crash of the machine."""
+    from bdr.commands import resume_run
+
+    resume_run(run, root, device, stoppable)
+
+
+@app.command()
+def show(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs to compare.")],
+    json: AsJson = False,
+    readout: Annotated[str | None, typer.Option(help="cnn or nme.")] = None,
+) -> None:
+    """Show the table of a run, or compare several over their seeds."""
+    from bdr.commands import show_runs
+
+    show_runs(runs, json, readout)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Its heading.")] = "Class-incremental learning",
+) -> None:
+    """Write one HTML page with tables and curves of the runs; it needs no network."""
+    from bdr.commands import report_runs
+
+    report_runs(runs, out, title)
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,
+    root: Root = None,
+    device: Device = None,
+    json: AsJson = False,
+) -> None:
+    """Predict the test images anew with a kept model, and measure."""
+    from bdr.commands import evaluate_run
+
+    evaluate_run(run, phase, root, device, json)
+
+
+@app.command("list")
+def list_(what: Listing, runs: RunsFolder = Path("runs")) -> None:
+    """List methods, plugins, data, nets, recipes or runs."""
+    from bdr.commands import list_things
+
+    list_things(what.value, runs)
+
+
+@app.command()
+def doctor() -> None:
+    """Check the installation: versions, device, memory, what is missing."""
+    from bdr.commands import examine
+
+    examine()
+
+
+@app.command()
+def clean(
+    runs: RunsFolder = Path("runs"),
+    yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only say what would be removed.")] = False,
+) -> None:
+    """Remove what finished runs no longer need: checkpoints, shared first phases, half-written files."""
+    from bdr.commands import clean_runs
+
+    clean_runs(runs, yes)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where runs and the page go.")] = Path("demo"),
+    seeds: Annotated[str, typer.Option(help="Seeds, one run of each method for each.")] = "1993,1994,1995,1996,1997",
+) -> None:
+    """Compare CwD with and without BDR on handwritten digits, in two minutes on a CPU, and write a page."""
+    from bdr.commands import run_demo
+
+    run_demo(out, parse_seeds(None, seeds), stoppable)
+
+
+@data_app.command("fetch")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
+    root: Annotated[Path, typer.Option(help="The folder to put it in.")] = Path("data"),
+    url: Annotated[str | None, typer.Option(help="Another place to download the published archive from.")] = None,
+) -> None:
+    """Download a published data set, go on with a broken download, check it."""
+    from bdr.commands import fetch_data
+
+    fetch_data(name, root, url)
+
+
+@data_app.command("verify")
+def data_verify(
+    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
+    root: Annotated[Path, typer.Option(help="The folder that it is in.")] = Path("data"),
+) -> None:
+    """Check the files of a data set against the published checksums."""
+    from bdr.commands import verify_data
+
+    verify_data(name, root)
+
+
+def main() -> None:
+    try:
+        app()
+    except BdrError as error:
+        typer.echo(f"bdr: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("bdr: left at once; the last checkpoint is kept", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

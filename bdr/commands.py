@@ -1,0 +1,310 @@
+"""What the commands do: the side of the command line that may import everything."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bdr import api
+from bdr.assemble import Plan, plan_run
+from bdr.config import Config, from_yaml, parse_setting, to_yaml
+from bdr.display import Lines, Workload, display
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run, find_runs
+
+Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def command_line() -> str:
+    return shlex.join(["bdr", *sys.argv[1:]])
+
+
+def configurations(
+    what: str,
+    data: str | None,
+    fields: dict[str, Any],
+    settings: Sequence[str],
+    file: Path | None,
+    seeds: Sequence[int | None],
+) -> tuple[list[Config], list[str]]:
+    """One configuration a seed: the recipe, then the file, then options, then --set."""
+    from_file = {} if file is None else read_config(file)
+    dotted = [*flattened(from_file), *(parse_setting(text) for text in settings)]
+    data = data or from_file.get("data")
+    made, notes = api.configure(what, data, dotted, {k: v for k, v in fields.items() if k not in from_file})
+    if overruled := {k: v for k, v in fields.items() if k in from_file}:
+        made = api.changed(made, overruled)
+    return [made if seed is None else api.changed(made, {"seed": seed}) for seed in seeds], notes
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    try:
+        return from_yaml(file.read_text(), str(file))
+    except OSError as error:
+        raise UsageError(f"--config {file} cannot be read: {error.strerror}") from None
+
+
+def flattened(fields: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Fields of a file as dotted settings; method and plug-ins are named on the command line."""
+    flat: list[tuple[str, Any]] = []
+    for name, value in fields.items():
+        if name == "stage" and isinstance(value, dict):
+            flat += [(f"stage.{field}", inner) for field, inner in value.items()]
+        elif name not in ("method", "plugins", "data"):
+            flat.append((name, value))
+    return flat
+
+
+def run_seeds(
+    what: str,
+    data: str | None,
+    fields: dict[str, Any],
+    settings: Sequence[str],
+    file: Path | None,
+    seeds: Sequence[int | None],
+    path: Path | None,
+    runs: Path,
+    print_config: bool,
+    dry_run: bool,
+    stoppable: Stoppable,
+) -> None:
+    configs, notes = configurations(what, data, fields, settings, file, seeds)
+    if print_config:
+        out.print(to_yaml(configs[0]), markup=False, end="")
+        return
+    for note in notes:
+        err.print(note, markup=False)
+    for config in configs:
+        plan = plan_run(config, path, runs)
+        if dry_run:
+            from bdr.dryrun import estimate
+
+            out.print(estimate(plan))
+        else:
+            train(plan, stoppable)
+
+
+def train(plan: Plan, stoppable: Stoppable) -> api.Result:
+    """Runs a plan on the terminal, and shows what came of it."""
+    path = plan.experiment.path
+    if api.is_done(plan):
+        out.print(f"already done: {path}", markup=False, soft_wrap=True)
+    elif api.is_begun(plan):
+        out.print(f"going on with {path}", markup=False, soft_wrap=True)
+    listener = display(out, workload_of(plan))
+    with stoppable() as stopping, closing(listener):
+        result = api.execute(plan, listener, stopping, command_line())
+    show_runs([path], as_json=False, readout=None)
+    return result
+
+
+class closing:
+    """Leaves the terminal as it was, whatever happens."""
+
+    def __init__(self, listener: Lines) -> None:
+        self.listener = listener
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.run_ends()
+
+
+def workload_of(plan: Plan) -> Workload:
+    return Workload(pool_sizes(plan), plan.config.stage.epochs)
+
+
+def pool_sizes(plan: Plan) -> list[int]:
+    """Images of each phase: all of its new classes, and the exemplars of the old ones."""
+    experiment = plan.experiment
+    sizes = []
+    for phase in experiment.phases:
+        new = len(experiment.train.of_classes(phase.old, phase.seen))
+        sizes.append(new + (experiment.memory.quota.each(phase.old) * phase.old if phase.old else 0))
+    return sizes
+
+
+def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Stoppable) -> None:
+    fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
+    if Run.open(path).done:
+        out.print(f"already done: {path}", markup=False, soft_wrap=True)
+    else:
+        plan = api.plan_of(path, **fields)
+        listener = display(out, workload_of(plan))
+        with stoppable() as stopping, closing(listener):
+            api.prepare(plan, listener, stopping)
+            plan.experiment.resume()
+    show_runs([path], as_json=False, readout=None)
+
+
+def gathered(paths: Sequence[Path]) -> list[Run]:
+    """The runs at and below the given folders; what cannot be read is named and skipped."""
+    found: dict[Path, Run] = {}
+    for path in paths:
+        if (path / "run.json").is_file():
+            found[path.resolve()] = Run.open(path)
+            continue
+        runs, warnings = find_runs(path)
+        for warning in warnings:
+            err.print(f"warning: {warning}", markup=False)
+        found |= {run.path.resolve(): run for run in runs}
+    if not found:
+        raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
+    return list(found.values())
+
+
+def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None) -> None:
+    from bdr import report
+
+    runs = gathered(paths)
+    if len(runs) == 1 and not runs[0].phases:
+        raise BdrError(f"{runs[0].path} has no finished phase yet; go on with: bdr resume {runs[0].path}")
+    comparison = report.compare(runs, readout)
+    if as_json:
+        print(json.dumps(report.as_json(comparison), indent=2))
+        return
+    if len(runs) == 1:
+        out.print(report.as_rich(report.run_sheet(runs[0], readout)))
+    else:
+        out.print(report.as_rich(report.comparison_sheet(comparison)))
+
+
+def report_runs(paths: Sequence[Path], page: Path, title: str) -> None:
+    from bdr.report import write_page
+
+    written = write_page(gathered(paths), page, title)
+    out.print(f"written: {written}", markup=False, soft_wrap=True)
+
+
+def evaluate_run(path: Path, phase: int | None, root: Path | None, device: str | None, as_json: bool) -> None:
+    fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
+    number, found = api.evaluate(path, phase, **fields)
+    if as_json:
+        print(json.dumps({"phase": number} | found, indent=2))
+        return
+    table = Table(title=f"{path}: model of phase {number}, on the test images")
+    for column in ("readout", "accuracy", "top 5", "old", "new"):
+        table.add_column(column, justify="left" if column == "readout" else "right")
+    for name, accuracy in found["accuracy"].items():
+        old = found["accuracy_old"][name]
+        numbers = accuracy, found["top5"][name], old, found["accuracy_new"][name]
+        table.add_row(name, *("-" if value is None else f"{value:.2f}" for value in numbers))
+    out.print(table)
+
+
+def list_things(what: str, runs: Path) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, about in listing(what, runs):
+        table.add_row(name, about)
+    out.print(table)
+
+
+def listing(what: str, runs: Path) -> list[tuple[str, str]]:
+    if what == "runs":
+        return [(str(run.path), about_run(run)) for run in gathered([runs])]
+    if what == "data":
+        from bdr.data import ABOUT
+
+        return list(ABOUT.items())
+    return [(name, first_line(thing)) for name, thing in sorted(table_of(what).items())]
+
+
+def table_of(what: str) -> dict[str, Any]:
+    from bdr.methods import METHODS
+    from bdr.nets import NETS
+    from bdr.plugins import PLUGINS
+    from bdr.recipes import RECIPES
+
+    tables: dict[str, dict[str, Any]] = {"methods": METHODS, "plugins": PLUGINS, "nets": NETS, "recipes": RECIPES}
+    return tables[what]
+
+
+def first_line(thing: Any) -> str:
+    """What a recipe or net says of itself; for a method or plug-in, the first sentence of its file."""
+    text = sys.modules[thing.__module__].__doc__ if isinstance(thing, type) else thing.__doc__
+    return (text or "").strip().splitlines()[0]
+
+
+def about_run(run: Run) -> str:
+    state = "done" if run.done else f"{len(run.phases)}/{len(run.info['phases'])} phases"
+    last = f", {run.phases[-1]['accuracy'].get('cnn', float('nan')):.2f} %" if run.phases else ""
+    return f"{run.title} seed {run.seed}: {state}{last}"
+
+
+def examine() -> None:
+    from bdr.doctor import findings
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for mark, name, about in findings():
+        table.add_row(mark, name, about)
+    out.print(table)
+
+
+def clean_runs(runs: Path, yes: bool) -> None:
+    doomed = removable(runs)
+    freed = sum(size_of(path) for path in doomed)
+    for path in doomed:
+        out.print(f"{'removed' if yes else 'would remove'} {path} ({size_of(path) / 2**20:.1f} MiB)", soft_wrap=True)
+        if yes:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    hint = "" if yes or not doomed else "; add --yes to remove"
+    out.print(f"{freed / 2**20:.1f} MiB {'freed' if yes else 'to free'}{hint}")
+
+
+def removable(runs: Path) -> list[Path]:
+    """Checkpoints of finished runs, shared first phases, and what a killed process left half-written."""
+    if not runs.is_dir():
+        raise UsageError(f"there is no folder '{runs}'; name one with --runs")
+    finished = [run.path / "checkpoint" for run in find_runs(runs)[0] if run.done]
+    shared = [path for path in (runs / ".shared").glob("*") if path.is_dir()]
+    return [path for path in finished if path.is_dir()] + shared
+
+
+def size_of(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def run_demo(folder: Path, seeds: Sequence[int | None], stoppable: Stoppable) -> None:
+    """CwD with and without BDR on digits: the table on the terminal, and the page."""
+    for recipe in ("digits-cwd", "digits-cwd-bdr"):
+        for seed in seeds:
+            config, _ = api.configure(recipe, fields={"seed": seed, "keep": "none"})
+            plan = plan_run(config, None, folder / "runs")
+            listener = Lines(out, workload_of(plan), every=30.0)
+            with stoppable() as stopping:
+                api.execute(plan, listener, stopping, command_line())
+    show_runs([folder / "runs"], as_json=False, readout=None)
+    report_runs([folder / "runs"], folder / "report.html", "CwD with and without BDR on handwritten digits")
+
+
+def fetch_data(name: str, root: Path, url: str | None) -> None:
+    from rich.progress import Progress
+
+    from bdr.data.fetch import fetch
+
+    with Progress(console=err, transient=True) as progress:
+        task = progress.add_task(f"fetching {name}", total=None)
+        state = fetch(name, root, url, lambda done, total: progress.update(task, completed=done, total=total))
+    out.print(f"{name}: {state} in {root}", markup=False, soft_wrap=True)
+
+
+def verify_data(name: str, root: Path) -> None:
+    from bdr.data.fetch import verify
+
+    states = verify(name, root)
+    for file, state in states:
+        out.print(f"{state:8} {file}", markup=False, soft_wrap=True)
+    if any(state != "ok" for _, state in states):
+        raise BdrError(f"{name} in {root} is not whole; get it with: bdr data fetch {name} --root {root}")

@@ -1,0 +1,197 @@
+"""The configuration of a run: one frozen, validated value; overrides by name; errors that say what to type instead."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+
+from bdr.data.augment import Augment
+from bdr.data.memory import HERDINGS, Quota
+from bdr.data.pool import DRAWS
+from bdr.engine.fit import OPTIMIZERS, SCHEDULES
+from bdr.errors import UsageError, unknown
+from bdr.types import Stage
+
+
+class Config(BaseModel):
+    """All that a run is made from. Fields of methods, plug-ins and stages are checked against their own signatures."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str = "ucir"  # a name of METHODS, or package.module:Class
+    plugins: tuple[str, ...] = ()  # names of PLUGINS, or package.module:Class
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)  # of the method and the plug-ins, by their name
+    data: str = "digits"
+    root: str | None = None
+    size: Annotated[int, Field(ge=4)] = 32  # pixels a side, for folders of images
+    statistics: Literal["default", "der"] = "default"  # mean and std that images are normalised with
+    augment: dict[str, Any] = Field(default_factory=dict)  # what differs from the data set's own augmentation
+    base: int = 50
+    step: int = 10
+    order: str = "seed-1993"
+    uneven: bool = False
+    memory: str = "20/class"
+    herding: str = "distance"
+    net: str = "resnet18"
+    seed: Annotated[int, Field(ge=0)] = 1993
+    stage: Stage = Stage()
+    stages: dict[str, dict[str, Any]] = Field(default_factory=dict)  # what differs in single stages, by their name
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+    device: str = "auto"
+    engine: Literal["auto", "eager", "compile", "graph"] = "auto"
+    keep: Literal["last", "all", "none"] = "last"
+    val: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    phases: Annotated[int | None, Field(ge=1)] = None  # stop after so many
+    checkpoint_every: Annotated[float, Field(ge=0.0)] = 20.0
+    share: bool = True  # train a first phase once for all runs that have the same
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def memory_is_a_quota(cls, value: Any) -> str:
+        return str(Quota.parse(str(value)))
+
+    @property
+    def title(self) -> str:
+        return "+".join((self.method, *self.plugins))
+
+
+def fields_of(target: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """The settings that a class takes: the annotated parameters of its signature, but for the network's maker."""
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    parameters = inspect.signature(target).parameters.values()
+    named = [p for p in parameters if p.name != "make" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return {p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default) for p in named}
+
+
+@cache
+def model_of(target: Callable[..., Any]) -> type[BaseModel]:
+    fields: dict[str, Any] = fields_of(target)
+    return create_model(getattr(target, "__name__", "Settings"), __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def checked(target: Callable[..., Any], given: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """The given settings of a class in their right types, or a refusal with the nearest right name."""
+    names = fields_of(target)
+    for name in given:
+        if name not in names:
+            raise unknown(f"setting of {owner}", name, names)
+    try:
+        values = model_of(target)(**given).model_dump()
+    except ValidationError as error:
+        raise refusal(error, owner) from None
+    return {name: values[name] for name in given}
+
+
+def refusal(error: ValidationError, owner: str = "") -> UsageError:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in (owner, *first["loc"]) if part != "")
+    said = first["msg"].removeprefix("Value error, ")
+    return UsageError(f"{name} = {first.get('input')!r} is not allowed: {said[0].lower()}{said[1:]}")
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The configuration with some fields changed, validated anew."""
+    for name in changes:
+        if name not in Config.model_fields:
+            raise unknown("setting", name, Config.model_fields)
+    try:
+        return Config.model_validate({**dict(config), **changes})
+    except ValidationError as error:
+        raise refusal(error) from None
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`bdr.m=0.5` -> ("bdr.m", 0.5); values are read as YAML."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"'{text}' is not like NAME=VALUE, for example --set stage.epochs=2")
+    try:
+        return name.strip(), yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UsageError(f"the value of '{text}' cannot be read") from None
+
+
+def with_settings(config: Config, settings: Iterable[tuple[str, Any]]) -> tuple[Config, list[str]]:
+    """Applies dotted settings; returns what was adapted along with them as sentences."""
+    stage: dict[str, Any] = {}
+    notes: list[str] = []
+    for name, value in settings:
+        owner, _, field = name.rpartition(".")
+        if owner == "stage":
+            stage[field] = value
+        elif owner.startswith("stage."):
+            stages = merged(config.stages, owner.removeprefix("stage."), field, value)
+            config = changed(config, {"stages": stages})
+        elif owner == "augment":
+            config = changed(config, {"augment": {**config.augment, field: value}})
+        elif owner:
+            config = changed(config, {"settings": merged(config.settings, owner, field, value)})
+        else:
+            config = changed(config, {name: value})
+    if stage:
+        new, notes = with_stage_settings(config.stage, stage)
+        config = changed(config, {"stage": new})
+    return config, notes
+
+
+def merged(settings: Mapping[str, dict[str, Any]], owner: str, field: str, value: Any) -> dict[str, dict[str, Any]]:
+    return {**settings, owner: {**settings.get(owner, {}), field: value}}
+
+
+def with_stage_settings(stage: Stage, given: Mapping[str, Any]) -> tuple[Stage, list[str]]:
+    """A stage with some fields changed; other epochs scale drops and warm-up in proportion, unless these are given."""
+    values, notes = checked(Stage, given, "stage"), []
+    if "epochs" in values and values["epochs"] != stage.epochs:
+        share = values["epochs"] / stage.epochs
+        scaled = {"drops": tuple(round(drop * share) for drop in stage.drops), "warmup": round(stage.warmup * share)}
+        for name, value in scaled.items():
+            if name not in values and value != getattr(stage, name):
+                values[name] = value
+                notes.append(f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}")
+    return checked_stage(replace(stage, **values)), notes
+
+
+def checked_stage(stage: Stage) -> Stage:
+    for name, allowed in {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "draw": DRAWS}.items():
+        if getattr(stage, name) not in allowed:
+            raise unknown(f"{name} for stage.{name}", getattr(stage, name), allowed)
+    for name, least in {"epochs": 1, "batch": 2, "warmup": 0, "weight_decay": 0, "momentum": 0}.items():
+        if getattr(stage, name) < least:
+            raise UsageError(f"stage.{name} = {getattr(stage, name)} is not allowed: it is {least} or more")
+    if stage.lr <= 0:
+        raise UsageError(f"stage.lr = {stage.lr} is not allowed: it is more than 0")
+    return stage
+
+
+def checked_augment(own: Augment, given: Mapping[str, Any]) -> Augment:
+    return replace(own, **checked(Augment, given, "augment"))
+
+
+def check_names(config: Config) -> None:
+    if config.herding not in HERDINGS:
+        raise unknown("herding", config.herding, HERDINGS)
+
+
+def to_yaml(config: Config) -> str:
+    plain = config.model_dump(mode="json") | {"stage": {k: v for k, v in asdict(config.stage).items() if k != "name"}}
+    plain["stage"]["drops"] = list(config.stage.drops)
+    plain["stage"]["train"] = list(config.stage.train)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
+def from_yaml(text: str, source: str) -> dict[str, Any]:
+    """The fields that a configuration file changes."""
+    try:
+        found = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise UsageError(f"{source} is not YAML: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{source} holds {type(found).__name__}, and must hold fields such as `base: 50`")
+    return found

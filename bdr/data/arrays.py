@@ -1,0 +1,103 @@
+"""Arrays of a user's own: checked before anything is trained on them, and brought to one form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bdr.data.images import Images
+from bdr.errors import UsageError
+
+
+def checked_images(part: str, x: ArrayLike, y: ArrayLike) -> Images:
+    """Checked images of one part, "train" or "test"."""
+    pixels, labels = as_bytes(part, channels_last(part, as_array(f"{part}_x", x))), as_array(f"{part}_y", y)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise UsageError(f"{part}_y has shape {labels.shape} and type {labels.dtype}; labels are integers, one each")
+    if len(pixels) != len(labels):
+        raise UsageError(f"{part} has {len(pixels)} images and {len(labels)} labels; there must be as many of each")
+    if not pixels.size:
+        raise UsageError(f"{part}_x has shape {pixels.shape}: it holds no pixels; give at least one image")
+    return Images(pixels, labels.astype(np.int64))
+
+
+def as_array(name: str, values: ArrayLike) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as problem:
+        raise UsageError(f"{name} is no array ({problem}); give images of one size, as numpy arrays") from problem
+
+
+def channels_last(part: str, x: np.ndarray) -> np.ndarray:
+    """(N, H, W, C) from that, from (N, H, W) or from (N, C, H, W)."""
+    if x.ndim == 3:
+        return x[..., None]
+    last, first = (x.ndim == 4 and x.shape[axis] in (1, 3) for axis in (3, 1))
+    if last == first:
+        why = "could have its channels first or last" if last else "is none of (N, H, W), (N, H, W, C), (N, C, H, W)"
+        raise UsageError(f"{part}_x of shape {x.shape} {why}; there are 1 or 3 channels, on one of those axes")
+    return x if last else x.transpose(0, 2, 3, 1)
+
+
+def as_bytes(part: str, x: np.ndarray) -> np.ndarray:
+    """uint8 as it is; floats in [0, 1] scaled to it."""
+    if x.dtype == np.uint8:
+        return np.ascontiguousarray(x)
+    if x.dtype.kind != "f":
+        raise UsageError(f"{part}_x has type {x.dtype}; use uint8 in 0..255 or floats in 0..1")
+    wrong = ~((x >= 0) & (x <= 1))  # not-a-number compares false, so it is found too
+    if wrong.any():
+        first = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+        raise UsageError(
+            f"{part}_x has {wrong.sum():,} of {x.size:,} values that are not in 0..1, the first {x[first]} at image "
+            f"{first[0]}, row {first[1]}, column {first[2]}, channel {first[3]}; use floats in 0..1 or uint8 in 0..255"
+        )
+    return np.rint(x * x.dtype.type(255)).astype(np.uint8)
+
+
+def checked_names(train: Images, test: Images, classes: Sequence[str] | None) -> tuple[str, ...]:
+    """Class names, by label: training labels are 0..K-1 without a gap, and the test has no others."""
+    present = np.unique(train.labels)
+    gaps = np.flatnonzero(present != np.arange(len(present)))
+    if gaps.size:
+        raise UsageError(f"train_y has {present[gaps[0]]} where {gaps[0]} is due: labels are 0..K-1 without a gap")
+    count = len(present)
+    strange = np.setdiff1d(test.labels, present)
+    if strange.size:
+        raise UsageError(f"test_y has the label {strange[0]}, which no training image has: those have 0..{count - 1}")
+    names = tuple(map(str, range(count) if classes is None else classes))
+    if len(names) != count or len(set(names)) != count:
+        raise UsageError(f"{len(names)} class names ({len(set(names))} different) for {count} labels; give one each")
+    return names
+
+
+def checked_statistics(name: str, values: Sequence[float], train: Images) -> tuple[float, ...]:
+    """One finite number a channel; a spread is above zero."""
+    channels = train.pixels.shape[3]
+    numbers = tuple(float(value) for value in values)
+    if len(numbers) != channels or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
+        kind = "a number above 0" if name == "std" else "a finite number"
+        raise UsageError(f"{name} is {numbers}; give {kind} for each of the {channels} channels, of pixels in 0..1")
+    return numbers
+
+
+def measure(pixels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and spread of each channel; a channel that never changes gets the spread 1, for it will be divided by."""
+    count = pixels[..., 0].size
+    sums = [(block.sum((0, 1, 2)), (block**2).sum((0, 1, 2))) for block in blocks(pixels)]
+    mean, square = np.sum(sums, axis=0) / count
+    spread = np.sqrt(np.maximum(square - mean**2, 0))
+    spread[spread < 1e-6] = 1.0
+    return tuple(mean.tolist()), tuple(spread.tolist())
+
+
+def blocks(pixels: np.ndarray, rows: int = 1024) -> Iterator[np.ndarray]:
+    """The images as floats in [0, 1], some at a time: all at once would take eight times their memory."""
+    for start in range(0, len(pixels), rows):
+        yield pixels[start : start + rows] / 255.0
+
+
+def shape_of(image: np.ndarray) -> str:
+    return " x ".join(map(str, image.shape))

@@ -1,0 +1,34 @@
+"""Images as data sets give them: uint8, one array, labels beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bdr.data.augment import Augment
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """(N, H, W, C) uint8 pixels and (N,) int64 labels as the data set numbers them."""
+
+    pixels: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Training and test images with all that belongs to them: names, statistics, the augmentation that suits them."""
+
+    name: str
+    train: Images
+    test: Images
+    classes: tuple[str, ...]  # class names, by label
+    mean: tuple[float, ...]  # per channel, of pixels in [0, 1]
+    std: tuple[float, ...]
+    augment: Augment
+    source: str  # a short checksum of the content: part of a result's fingerprint

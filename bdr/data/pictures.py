@@ -1,0 +1,104 @@
+"""Pictures in folders, a folder a class, read with Pillow as RGB squares of one size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bdr.data.images import Images
+from bdr.errors import BdrError, UsageError
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+LAYOUT = "expected is ROOT/train/CLASS/*.png and ROOT/test/CLASS/*.png, or ROOT/CLASS/*.png"
+
+
+def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
+    """Where the training classes are, and where the test classes are if they stand apart."""
+    if root is None or not os.path.isdir(Path(root)):
+        given = "no root" if root is None else f"'{root}', which is no folder"
+        raise UsageError(f"imagefolder needs a folder of pictures and was given {given}; {LAYOUT}")
+    root = Path(root)
+    if not (os.path.isdir(root / "train") and subfolders(root / "train")):  # a class may be called "train"
+        return root, None
+    tests = [root / name for name in ("test", "val") if os.path.isdir(root / name)]
+    return root / "train", tests[0] if tests else None
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """The folders in a folder, sorted by name, hidden ones left out."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as problem:
+        raise BdrError(f"{folder} cannot be read: {problem.strerror}") from problem
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    classes = tuple(path.name for path in subfolders(folder))
+    if not classes:
+        raise UsageError(f"no classes in {folder}: it has no folders; {LAYOUT}")
+    return classes
+
+
+def check_same_classes(train_at: Path, train: Sequence[str], test_at: Path, test: Sequence[str]) -> None:
+    lacking = {str(train_at): set(test) - set(train), str(test_at): set(train) - set(test)}
+    for folder, names in lacking.items():
+        if names:
+            some = ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "")
+            raise UsageError(f"{train_at} and {test_at} must hold the same classes: {folder} lacks {some}")
+
+
+def check_counts(folder: Path, train: Images, classes: Sequence[str]) -> None:
+    """A class of one picture cannot be split into training and test."""
+    for name, count in zip(classes, np.bincount(train.labels), strict=True):
+        if count < 2:
+            raise UsageError(f"class '{name}' in {folder} has one picture, and some are held out as test; add one")
+
+
+def pictures(folder: Path, classes: Sequence[str], size: int) -> Images:
+    """All pictures of all classes, class by class, sorted by file name."""
+    files = [(path, label) for label, name in enumerate(classes) for path in picture_files(folder / name)]
+    pixels = np.empty((len(files), size, size, 3), dtype=np.uint8)
+    for row, (path, _) in enumerate(files):
+        pixels[row] = picture(path, size)
+    return Images(pixels, np.array([label for _, label in files], dtype=np.int64))
+
+
+def picture_files(folder: Path) -> list[Path]:
+    try:
+        files = sorted(path for path in folder.iterdir() if is_picture(path))
+    except OSError as problem:
+        raise BdrError(f"{folder} cannot be read: {problem.strerror}") from problem
+    if not files:
+        raise UsageError(f"class folder {folder} holds no pictures ({', '.join(ENDINGS)}): fill or remove it; {LAYOUT}")
+    return files
+
+
+def is_picture(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
+
+
+def picture(path: Path, size: int) -> np.ndarray:
+    """The middle square of a picture, (size, size, 3)."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UsageError("pictures are read with Pillow, which is missing; type: pip install 'bdr[images]'") from None
+    try:
+        with Image.open(path) as image:
+            if image.mode[0] in "IF":  # Pillow would clip these to white without a word
+                raise UsageError(f"{path} has more than 8 bits a channel (mode {image.mode}); save it with 8 bits")
+            return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, middle(*image.size)))
+    except BdrError:
+        raise
+    except Exception as problem:  # decoders of broken files raise whatever they stumble over
+        raise BdrError(f"{path} is no readable picture ({problem}); replace or remove it") from problem
+
+
+def middle(width: int, height: int) -> tuple[float, float, float, float]:
+    """The box of the largest square in the centre: scaled, it is the centre crop of the picture scaled to that side."""
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    return left, top, left + side, top + side

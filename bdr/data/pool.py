@@ -1,0 +1,164 @@
+"""The images of a phase: new classes in full, old ones as exemplars; how a stage draws from them; their features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bdr.data.augment import Augment, Draws
+from bdr.seeding import generator
+from bdr.types import Outputs, Phase
+
+DRAWS = ("all", "rarest", "uniform", "memory")
+EVALUATION_BATCH = 512
+
+
+class Store:
+    """All images of a split as uint8 on the device, with labels in order of arrival."""
+
+    def __init__(
+        self,
+        pixels: Tensor,
+        labels: Tensor,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        augment: Augment,
+        device: torch.device | str,
+    ) -> None:
+        self.pixels, self.labels = pixels.to(device), labels.to(device)
+        self.mean, self.std = torch.tensor(mean, device=device), torch.tensor(std, device=device)
+        self.augment, self.device = augment, torch.device(device)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def augmented(self, rows: Tensor, draws: Draws) -> Tensor:
+        return self.augment.apply(self.pixels, rows, draws, self.mean, self.std)
+
+    def plain(self, rows: Tensor, mirrored: bool = False) -> Tensor:
+        draws = self.augment.none(len(rows), self.device)
+        return self.augmented(rows, draws._replace(mirror=draws.mirror | mirrored))
+
+    def of_classes(self, first: int, last: int) -> Tensor:
+        """Rows of the classes [first, last), in the order of the data set."""
+        return ((self.labels >= first) & (self.labels < last)).nonzero().flatten()
+
+
+@contextmanager
+def evaluating(net: nn.Module) -> Iterator[None]:
+    """Eval mode and no gradients inside; every module's own mode afterwards."""
+    modes = [(module, module.training) for module in net.modules()]
+    net.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+class Epoch(NamedTuple):
+    """All draws of one epoch, made at once: (steps, B) rows, and the augmentation of each."""
+
+    rows: Tensor
+    draws: Draws
+
+    @property
+    def steps(self) -> int:
+        return len(self.rows)
+
+
+class Pool:
+    """The training images of one phase."""
+
+    def __init__(self, store: Store, phase: Phase, new: Tensor, exemplars: Tensor, seed: int) -> None:
+        self.store, self.phase, self.new, self.seed = store, phase, new, seed
+        self.rows = torch.cat([new, exemplars])
+        self.memory = exemplars  # becomes the memory of all seen classes once the new exemplars are chosen
+
+    def candidates(self, draw: str, stage: int) -> Tensor:
+        """The rows that a stage may draw: all, the memory alone, or all cut to the size of the rarest class."""
+        if draw == "memory":
+            return self.memory
+        if draw == "rarest":
+            return self.cut_to_rarest(stage)
+        return self.rows
+
+    def cut_to_rarest(self, stage: int) -> Tensor:
+        chance = generator(self.store.device, self.seed, "phase", self.phase.index, "stage", stage, "rarest")
+        rows = self.rows[torch.randperm(len(self.rows), generator=chance, device=self.store.device)]
+        by_class = [rows[self.store.labels[rows] == k] for k in range(self.phase.seen)]
+        fewest = min(len(mine) for mine in by_class)
+        return torch.cat([mine[:fewest] for mine in by_class])
+
+    def counts(self, rows: Tensor) -> Tensor:
+        return torch.bincount(self.store.labels[rows], minlength=self.phase.seen)
+
+    def batch_size(self, draw: str, stage: int, batch: int) -> int:
+        """A pool smaller than a batch is its own batch."""
+        return min(batch, len(self.candidates(draw, stage)))
+
+    def steps(self, draw: str, stage: int, batch: int) -> int:
+        return -(-len(self.candidates(draw, stage)) // self.batch_size(draw, stage, batch))
+
+    def epoch(self, draw: str, stage: int, batch: int, epoch: int) -> Epoch:
+        """The draws of an epoch; the last batch is filled from the head of the next epoch's order."""
+        rows = self.candidates(draw, stage)
+        size = min(batch, len(rows))
+        steps = -(-len(rows) // size)
+        order = torch.cat([self.order(draw, stage, rows, epoch), self.order(draw, stage, rows, epoch + 1)])
+        chance = self.chance("augment", stage, epoch)
+        draws = self.store.augment.draw(steps * size, chance)
+        return Epoch(order[: steps * size].view(steps, size), Draws(*(d.view(steps, size) for d in draws)))
+
+    def order(self, draw: str, stage: int, rows: Tensor, epoch: int) -> Tensor:
+        chance = self.chance("order", stage, epoch)
+        if draw == "uniform":
+            weight = 1 / self.counts(rows)[self.store.labels[rows]].float()
+            return rows[torch.multinomial(weight, len(rows), replacement=True, generator=chance)]
+        return rows[torch.randperm(len(rows), generator=chance, device=rows.device)]
+
+    def chance(self, what: str, stage: int, epoch: int) -> torch.Generator:
+        place = ("phase", self.phase.index, "stage", stage, what, epoch)
+        return generator(self.store.device, self.seed, *place)
+
+    def census(self, draw: str, stage: int) -> Census:
+        return Census(self, draw, stage)
+
+    def outputs(self, net: nn.Module, rows: Tensor, draws: Draws | None = None, mirrored: bool = False) -> Outputs:
+        """What the network says of these rows in eval mode, as they are or with the given augmentation."""
+        parts: list[Outputs] = []
+        with evaluating(net):
+            for start in range(0, len(rows), EVALUATION_BATCH):
+                some = slice(start, start + EVALUATION_BATCH)
+                if draws is None:
+                    parts.append(net(self.store.plain(rows[some], mirrored)))
+                else:
+                    parts.append(net(self.store.augmented(rows[some], draws.at(some))))
+        joined = torch.cat([p.logits for p in parts]), torch.cat([p.features for p in parts])
+        return Outputs(*joined, scale=parts[0].scale)
+
+
+class Census:
+    """What a stage draws, for plug-ins: how many images of each class, and what the network says of them."""
+
+    def __init__(self, pool: Pool, draw: str, stage: int) -> None:
+        self.pool, self.draw, self.stage, self.phase = pool, draw, stage, pool.phase
+        self.rows = pool.candidates(draw, stage)
+        self.labels = pool.store.labels[self.rows]
+
+    @property
+    def counts(self) -> Tensor:
+        """(K,) expected images of each class in an epoch."""
+        if self.draw == "uniform":
+            return torch.full((self.phase.seen,), len(self.rows) / self.phase.seen, device=self.rows.device)
+        return self.pool.counts(self.rows).float()
+
+    def outputs(self, net: nn.Module) -> Outputs:
+        """One eval-mode pass over these images with training augmentation, in the order of `labels`."""
+        chance = self.pool.chance("census", self.stage, 0)
+        return self.pool.outputs(net, self.rows, self.pool.store.augment.draw(len(self.rows), chance))

@@ -1,0 +1,127 @@
+"""How a run looks while it is under way: a bar with the time left on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from bdr.engine.fit import EpochLog
+from bdr.engine.listen import Listener
+from bdr.types import Phase, Stage
+
+
+class Workload:
+    """How much of a run is done, in images that pass through training, and how long the rest will take."""
+
+    def __init__(self, images: Sequence[int], epochs: int) -> None:
+        self.images, self.epochs = list(images), epochs  # images of each phase's pool
+        self.done, self.seconds = 0, 0.0
+
+    def enter(self, phase: int, first_epoch: int, images: int) -> None:
+        self.images[phase] = images
+        self.done = sum(self.images[:phase]) * self.epochs + first_epoch * images
+
+    def add(self, images: int, seconds: float) -> None:
+        self.done += images
+        # Recent epochs count most: a later phase, with its teacher, is slower than the first one.
+        self.seconds = seconds / images if not self.seconds else 0.9 * self.seconds + 0.1 * seconds / images
+
+    @property
+    def total(self) -> int:
+        return max(1, sum(self.images) * self.epochs)
+
+    @property
+    def left(self) -> float:
+        return max(0, self.total - self.done) * self.seconds
+
+
+def clock(seconds: float) -> str:
+    whole = round(seconds)
+    return (
+        f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+        if whole >= 3600
+        else f"{whole // 60}:{whole % 60:02d}"
+    )
+
+
+class Lines(Listener):
+    """Plain lines: one a phase, and one at least every few seconds."""
+
+    def __init__(self, console: Console, workload: Workload, every: float = 10.0) -> None:
+        self.console, self.workload, self.every = console, workload, every
+        self.said_at = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
+        self.phases = phases
+        self.say(f"{title}: {len(phases)} phases, {phases[-1].seen} classes -> {place}")
+
+    def stage_begins(self, phase: Phase, stage: Stage, first_epoch: int, images: int) -> None:
+        self.workload.enter(phase.index, first_epoch, images)
+
+    def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
+        self.workload.add(log.images, log.seconds)
+        if time.monotonic() - self.said_at >= self.every:
+            self.said_at = time.monotonic()
+            self.say(f"{self.place(phase, stage, log)}, {clock(self.workload.left)} left")
+
+    def place(self, phase: Phase, stage: Stage, log: EpochLog) -> str:
+        loss = sum(log.weights.get(n, 1.0) * float(log.term(n).mean()) for n in log.names if n != "ce_old")
+        where = f"phase {phase.index + 1}/{len(self.phases)} {stage.name} epoch {log.epoch + 1}/{stage.epochs}"
+        return f"{where}, loss {loss:.3f}, {log.images / log.seconds:,.0f} images/s"
+
+    def phase_ends(self, line: dict[str, Any]) -> None:
+        self.say(phase_line(line, len(self.phases)))
+
+    def note(self, text: str) -> None:
+        self.say(text)
+
+
+class Bar(Lines):
+    """A progress bar; the finished phases scroll by above it."""
+
+    def __init__(self, console: Console, workload: Workload) -> None:
+        super().__init__(console, workload)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[left]} left"),
+            TimeElapsedColumn(),
+        )
+        self.progress = Progress(*columns, console=console, transient=True)
+        self.task: TaskID | None = None
+
+    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
+        super().run_begins(title, phases, place)
+        self.progress.start()
+        self.task = self.progress.add_task("starting", total=self.workload.total, left="?")
+
+    def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
+        self.workload.add(log.images, log.seconds)
+        if self.task is not None:
+            about, left = self.place(phase, stage, log), clock(self.workload.left)
+            self.progress.update(self.task, completed=self.workload.done, description=about, left=left)
+
+    def run_ends(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+def phase_line(line: dict[str, Any], phases: int) -> str:
+    accuracies = ", ".join(f"{name} {value:.2f} %" for name, value in line["accuracy"].items())
+    old = line["accuracy_old"].get("cnn")
+    parts = "" if old is None else f" (old {old:.2f}, new {line['accuracy_new']['cnn']:.2f})"
+    seconds = clock(line["seconds"])
+    return f"phase {line['phase'] + 1}/{phases}: {line['seen']} classes, {accuracies}{parts}, {seconds}"
+
+
+def display(console: Console, workload: Workload) -> Lines:
+    return Bar(console, workload) if console.is_terminal else Lines(console, workload)

@@ -1,0 +1,59 @@
+"""What is installed, what is missing, and what the machine has."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+
+from bdr.version import __version__
+
+OK, MISSING = "ok", "--"
+OPTIONAL = {
+    "scikit-learn": "the digits data set: pip install 'bdr[digits]'",
+    "pillow": "folders of images: pip install 'bdr[images]'",
+    "matplotlib": "plots and pages: pip install 'bdr[report]'",
+}
+
+
+def findings() -> Iterator[tuple[str, str, str]]:
+    """(mark, name, what is said of it)."""
+    yield OK, "bdr", __version__
+    yield OK, "python", platform.python_version()
+    for name in ("torch", "numpy", "pydantic", "safetensors"):
+        yield OK, name, importlib.metadata.version(name)
+    for name, use in OPTIONAL.items():
+        yield optional(name, use)
+    yield from devices()
+    yield OK, "cores", str(os.cpu_count())
+    yield OK, "memory", memory()
+    free = shutil.disk_usage(".").free / 2**30
+    yield (OK if free > 1 else MISSING), "disk", f"{free:.1f} GiB free here"
+
+
+def optional(name: str, use: str) -> tuple[str, str, str]:
+    try:
+        return OK, name, importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return MISSING, name, f"missing; wanted for {use}"
+
+
+def devices() -> Iterator[tuple[str, str, str]]:
+    import torch
+
+    if not torch.cuda.is_available():
+        yield OK, "device", "CPU: good for digits; CIFAR-100 in full wants a CUDA GPU"
+        return
+    for number in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(number)
+        yield OK, f"cuda:{number}", f"{about.name}, {about.total_memory / 2**30:.0f} GiB"
+    from torch.utils._triton import has_triton
+
+    yield (OK, "triton", "found") if has_triton() else (MISSING, "triton", "missing: steps are captured, not compiled")
+
+
+def memory() -> str:
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return f"{pages * size / 2**30:.1f} GiB"

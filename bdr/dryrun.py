@@ -1,0 +1,61 @@
+"""What a run would be: its phases, images, time and disk, before anything trains."""
+
+from __future__ import annotations
+
+import copy
+import time
+
+import torch
+from rich.console import Group
+from rich.table import Table
+
+from bdr.assemble import Plan
+from bdr.commands import pool_sizes
+from bdr.data.pool import Pool
+from bdr.display import clock
+from bdr.engine.fit import Fit
+from bdr.engine.objective import Objective
+
+TIMED_STEPS = 3
+TEACHER = 4 / 3  # a step is forward and twice that backward; a teacher adds one forward
+
+
+def estimate(plan: Plan) -> Group:
+    sizes, stage = pool_sizes(plan), plan.config.stage
+    table = Table(title=f"{plan.config.title} -> {plan.experiment.path}")
+    for column in ("phase", "classes", "new images", "exemplars", "images x epochs"):
+        table.add_column(column, justify="right")
+    for phase, images in zip(plan.experiment.phases, sizes, strict=True):
+        new = len(plan.experiment.train.of_classes(phase.old, phase.seen))
+        row = phase.index, f"{phase.old}..{phase.seen - 1}", new, images - new, images * stage.epochs
+        table.add_row(*map(str, row))
+    each = seconds_per_image(plan)
+    total = stage.epochs * each * (sizes[0] + TEACHER * sum(sizes[1:]))
+    said = f"about {clock(total)} of training, judging by {TIMED_STEPS} eager steps here ({1 / each:,.0f} images/s)"
+    return Group(table, said, f"about {disk(plan) / 2**20:,.0f} MiB of disk")
+
+
+def seconds_per_image(plan: Plan) -> float:
+    """A few real steps of the first phase on a copy that is thrown away."""
+    experiment = plan.experiment
+    method, phase = copy.deepcopy(experiment.method).to(experiment.device), experiment.phases[0]
+    none = torch.empty(0, dtype=torch.long, device=experiment.device)
+    pool = Pool(experiment.train, phase, experiment.train.of_classes(0, phase.seen), none, experiment.seed)
+    method.begin(phase, pool)
+    objective = Objective(method.to(experiment.device).train(), (), phase, plan.config.stage)
+    fit = Fit(objective, plan.config.stage, 0, pool, "eager")
+    epoch = pool.epoch(plan.config.stage.draw, 0, plan.config.stage.batch, 0)
+    fit.step(epoch.rows[0], epoch.draws.at(0))
+    started = time.perf_counter()
+    for step in range(TIMED_STEPS):
+        values = fit.step(epoch.rows[step % epoch.steps], epoch.draws.at(step % epoch.steps))
+    values.cpu()
+    return (time.perf_counter() - started) / (TIMED_STEPS * epoch.rows.shape[1])
+
+
+def disk(plan: Plan) -> float:
+    """Two checkpoints of method, teacher and moments; the kept models; predictions."""
+    weights = 4 * sum(p.numel() for p in plan.experiment.method.parameters())
+    models = {"none": 0, "last": 1, "all": len(plan.experiment.phases)}[plan.config.keep]
+    images = sum(len(plan.experiment.test.of_classes(0, phase.seen)) for phase in plan.experiment.phases)
+    return 2 * 1.5 * weights + models * weights / 2 + 20 * images

@@ -1,0 +1,190 @@
+"""What it takes to go on exactly where a run stopped: tensors as safetensors, the rest as JSON, never a pickle.
+
+A checkpoint is a folder, written beside, synced and renamed; the newest two are kept, so that a damaged one can be
+named and passed over. Modules are laid out before their tensors are loaded: nothing is replayed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from bdr.errors import BdrError
+from bdr.nets.base import Frozen, Resumable
+from bdr.records.files import json_object, sync_folder, to_json, writing
+
+KEPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """What comes next: this step of this epoch of this stage of this phase."""
+
+    phase: int = 0
+    stage: int = 0
+    epoch: int = 0
+    step: int = 0
+
+    @property
+    def in_stage(self) -> bool:
+        """The stage has begun: its optimiser and statistics are part of the state."""
+        return self.epoch > 0 or self.step > 0
+
+
+class State(NamedTuple):
+    """All that a run is at one moment."""
+
+    tensors: dict[str, Tensor]
+    info: dict[str, Any]
+
+
+def layouts_of(module: nn.Module) -> dict[str, dict[str, Any]]:
+    return {name: part.layout() for name, part in module.named_modules() if isinstance(part, Resumable)}
+
+
+def lay_out(module: nn.Module, layouts: Mapping[str, dict[str, Any]]) -> None:
+    parts = dict(module.named_modules())
+    for name, layout in layouts.items():
+        part = parts.get(name)
+        if not isinstance(part, Resumable):
+            raise BdrError(f"the checkpoint lays out '{name}', which this model does not have")
+        part.lay_out(layout)
+
+
+def module_state(module: nn.Module) -> State:
+    """Tensors, layouts and which parameters move."""
+    moving = [name for name, p in module.named_parameters() if p.requires_grad]
+    return State(dict(module.state_dict()), {"layouts": layouts_of(module), "moving": moving})
+
+
+def restore_module(module: nn.Module, state: State, device: torch.device | str) -> None:
+    lay_out(module, state.info["layouts"])
+    module.to(device).load_state_dict(state.tensors)
+    moving = set(state.info["moving"])
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name in moving)
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Moments by the place of their parameter: `3/momentum_buffer`."""
+    state = optimizer.state_dict()["state"]
+    return {f"{place}/{k}": v for place, mine in state.items() for k, v in mine.items() if isinstance(v, Tensor)}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        place, key = name.split("/", 1)
+        state.setdefault(int(place), {})[key] = value
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    for parameter, mine in optimizer.state.items():  # in the memory layout of the parameter, as fused kernels want it
+        for key, value in mine.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                mine[key] = torch.empty_like(parameter).copy_(value)
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}:{name}": value for name, value in tensors.items()}
+
+
+def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(f"{prefix}:"): v for k, v in tensors.items() if k.startswith(f"{prefix}:")}
+
+
+def write_state(folder: Path, state: State) -> None:
+    """The folder appears whole, or not at all."""
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    with writing(folder):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        tensors = save({k: v.detach().cpu().contiguous().clone() for k, v in state.tensors.items()})
+        body = to_json(state.info)
+        sums = {"tensors": hashlib.sha256(tensors).hexdigest(), "info": hashlib.sha256(body.encode()).hexdigest()}
+        write_synced(partial / "tensors.safetensors", tensors)
+        write_synced(partial / "info.json", body.encode())
+        write_synced(partial / "sums.json", to_json(sums).encode())
+        os.rename(partial, folder)
+        sync_folder(folder.parent)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_state(folder: Path) -> State:
+    """A state whose checksums hold, or an error that names what is damaged."""
+    try:
+        sums = json_object((folder / "sums.json").read_bytes(), str(folder / "sums.json"))
+        tensors, body = (folder / "tensors.safetensors").read_bytes(), (folder / "info.json").read_bytes()
+        if hashlib.sha256(tensors).hexdigest() != sums.get("tensors"):
+            raise BdrError(f"{folder / 'tensors.safetensors'} is damaged: its checksum is wrong")
+        if hashlib.sha256(body).hexdigest() != sums.get("info"):
+            raise BdrError(f"{folder / 'info.json'} is damaged: its checksum is wrong")
+        return State(load(tensors), json.loads(body))
+    except (OSError, SafetensorError) as error:
+        raise BdrError(f"{folder} cannot be read: {error}") from error
+
+
+class Checkpoints:
+    """The numbered checkpoints of a run, newest last."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def saved(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("*") if path.is_dir() and path.name.isdigit())
+
+    def save(self, state: State) -> None:
+        saved = self.saved()
+        number = int(saved[-1].name) + 1 if saved else 1
+        write_state(self.folder / f"{number:06d}", state)
+        for old in [*saved[: max(0, len(saved) + 1 - KEPT)], *self.folder.glob("*.partial")]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def newest(self) -> State | None:
+        """The newest whole checkpoint; damaged ones are named, passed over and removed."""
+        for folder in reversed(self.saved()):
+            try:
+                return read_state(folder)
+            except BdrError as error:
+                warnings.warn(f"{error}; going on from the checkpoint before it", stacklevel=2)
+                shutil.rmtree(folder, ignore_errors=True)
+        return None
+
+
+def position_info(position: Position) -> dict[str, int]:
+    return asdict(position)
+
+
+def save_model(path: Path, method: nn.Module) -> None:
+    """The trained module alone, for loading: teachers are left out."""
+    frozen = [name for name, part in method.named_modules() if isinstance(part, Frozen)]
+    state = module_state(method)
+    keep = {k: v for k, v in state.tensors.items() if not any(k.startswith(f"{name}.") for name in frozen)}
+    shutil.rmtree(path, ignore_errors=True)
+    write_state(path, State(keep, state.info))
+
+
+def load_model(path: Path, method: nn.Module, device: torch.device | str) -> None:
+    state = read_state(path)
+    lay_out(method, state.info["layouts"])
+    missing, unexpected = method.to(device).load_state_dict(state.tensors, strict=False)
+    frozen = [name for name, part in method.named_modules() if isinstance(part, Frozen)]
+    lost = [k for k in missing if not any(k.startswith(f"{name}.") for name in frozen)]
+    if lost or unexpected:
+        raise BdrError(f"{path} does not fit this model: missing {lost}, unexpected {list(unexpected)}")

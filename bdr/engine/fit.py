@@ -1,0 +1,144 @@
+"""One stage: what moves, by which optimiser, at which rate; and the epochs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bdr.data.pool import Pool
+from bdr.engine.objective import Objective
+from bdr.engine.step import EagerStep, Step, make_step
+from bdr.errors import BdrError, UsageError
+from bdr.seeding import seed_of
+from bdr.types import Clock, Stage
+
+OPTIMIZERS = ("sgd", "adamw")
+SCHEDULES = ("steps", "cosine", "constant")
+
+
+def learning_rate(stage: Stage, epoch: int) -> float:
+    """Linear warm-up, then drops at the given epochs, a half cosine, or nothing."""
+    if epoch < stage.warmup:
+        return stage.lr * (epoch + 1) / stage.warmup
+    if stage.schedule == "cosine":
+        done = (epoch - stage.warmup) / max(1, stage.epochs - stage.warmup)
+        return stage.lr * 0.5 * (1 + math.cos(math.pi * done))
+    passed = sum(epoch >= drop for drop in stage.drops) if stage.schedule == "steps" else 0
+    return float(stage.lr * stage.drop**passed)
+
+
+def set_moving(module: nn.Module, names: Iterable[str]) -> None:
+    """Exactly these parameters move: full names, or the part of the module that they belong to."""
+    names = tuple(names)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(any(name == wanted or name.startswith(f"{wanted}.") for wanted in names))
+
+
+def set_modes(module: nn.Module) -> None:
+    """Training mode, but for modules none of whose parameters move: their batch norm rests with them."""
+    module.train()
+    for part in module.modules():
+        parameters = list(part.parameters())
+        if parameters and not any(p.requires_grad for p in parameters):
+            part.eval()
+
+
+def make_optimizer(stage: Stage, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+    moving = [p for p in parameters if p.requires_grad and p.numel()]
+    if not moving:
+        raise BdrError(f"stage '{stage.name}' moves no parameter: its `train` {stage.train} fits none")
+    fast = device.type == "cuda"
+    # A learning rate on the device can change without capturing the graph again.
+    lr = torch.tensor(stage.lr, device=device) if fast else stage.lr
+    if stage.optimizer == "adamw":
+        return torch.optim.AdamW(moving, lr, weight_decay=stage.weight_decay, fused=fast, capturable=fast)
+    if stage.optimizer == "sgd":
+        return torch.optim.SGD(moving, lr, stage.momentum, weight_decay=stage.weight_decay, fused=fast or None)
+    raise UsageError(f"no optimiser '{stage.optimizer}'; there are {', '.join(OPTIMIZERS)}")
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+class EpochLog(NamedTuple):
+    """What an epoch came to: a value a step for every term, read from the device once."""
+
+    epoch: int
+    rate: float
+    names: tuple[str, ...]
+    values: np.ndarray  # (steps, terms)
+    weights: dict[str, float]
+    seconds: float
+    images: int
+
+    def term(self, name: str) -> np.ndarray:
+        if name not in self.names:
+            return np.full(len(self.values), np.nan, np.float32)
+        return self.values[:, self.names.index(name)]
+
+
+class Fit:
+    """A stage under way. It can be left after any step, and entered again there."""
+
+    def __init__(self, objective: Objective, stage: Stage, number: int, pool: Pool, engine: str) -> None:
+        self.objective, self.stage, self.number, self.pool = objective, stage, number, pool
+        method, device = objective.method, pool.store.device
+        parts = [method, *objective.plugins]
+        self.optimizer = make_optimizer(stage, (p for part in parts for p in part.parameters()), device)
+        self.steps = pool.steps(stage.draw, number, stage.batch)
+        self.clock = Clock(*(torch.zeros((), dtype=torch.long, device=device) for _ in range(3)))
+        self.clock.steps.fill_(self.steps)
+        eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
+        state = [t for part in parts for t in part.state_dict(keep_vars=True).values()] + list(self.clock)
+        self.step: Step = make_step(engine, eager, state)
+
+    def epoch(
+        self, epoch: int, first: int, before: Tensor | None, after_step: Callable[[int, Tensor], None]
+    ) -> EpochLog:
+        """Runs an epoch from step `first` on; `before` holds the values of its earlier steps.
+
+        `after_step` hears of every step but the last, and may leave by raising.
+        """
+        rate = learning_rate(self.stage, epoch)
+        set_rate(self.optimizer, rate)
+        plan = self.pool.epoch(self.stage.draw, self.number, self.stage.batch, epoch)
+        if first == 0:
+            place = ("phase", self.pool.phase.index, "stage", self.number, "epoch", epoch)
+            torch.manual_seed(seed_of(self.pool.seed, *place))
+        self.clock.epoch.fill_(epoch)
+        self.clock.step.fill_(first)
+        started, log = time.perf_counter(), before
+        for step in range(first, plan.steps):
+            values = self.step(plan.rows[step], plan.draws.at(step))
+            log = values.new_zeros(plan.steps, len(values)) if log is None else log
+            log[step] = values
+            if step + 1 < plan.steps:
+                after_step(step + 1, log)
+        assert log is not None
+        numbers = log.cpu().numpy()  # the one read of the epoch
+        seconds = time.perf_counter() - started
+        images = (plan.steps - first) * plan.rows.shape[1]
+        result = EpochLog(epoch, rate, self.step.names, numbers, self.objective.weights, seconds, images)
+        self.check_finite(result)
+        return result
+
+    def check_finite(self, log: EpochLog) -> None:
+        for name in log.names:
+            bad = ~np.isfinite(log.term(name))
+            if name != "ce_old" and bad.any():
+                raise BdrError(
+                    f"the loss is no longer finite: term '{name}' at step {int(bad.argmax()) + 1} of epoch "
+                    f"{log.epoch + 1}, stage '{self.stage.name}', phase {self.pool.phase.index}; the checkpoint before "
+                    f"it is kept. Try a smaller --set stage.lr={self.stage.lr / 10:g}, or --precision fp32"
+                )

@@ -1,0 +1,58 @@
+"""A method and its plug-ins as one objective: named terms of a batch, their weights, and what is watched besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bdr.errors import BdrError
+from bdr.losses import cross_entropy, old_mass
+from bdr.methods.base import Method
+from bdr.plugins.base import Plugin, compose
+from bdr.types import Batch, Outputs, Phase, Stage
+
+WATCHED = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge stands, for every method
+
+
+class Objective:
+    """What a stage minimises."""
+
+    def __init__(self, method: Method, plugins: Sequence[Plugin], phase: Phase, stage: Stage) -> None:
+        self.method, self.plugins, self.phase = method, plugins, phase
+        self.loss = getattr(method, stage.loss)
+        self.around = compose(method.criterion, plugins)
+        self.weights = dict(method.weights(phase))
+        for plugin in plugins:
+            self.weights.update(plugin.weights(phase))
+
+    def terms(self, batch: Batch) -> tuple[dict[str, Tensor], Outputs | None]:
+        """All terms by name, unweighted, and the outputs that were classified."""
+        heard: list[Outputs] = []
+
+        def classify(out: Outputs, y: Tensor) -> Tensor:
+            if not heard:  # a method may classify more than once; state moves once a batch
+                heard.append(out)
+                for plugin in self.plugins:
+                    plugin.observe(out, y)
+            return self.around(out, y)
+
+        terms = dict(self.loss(batch, self.phase, classify))
+        out = heard[0] if heard else None
+        for plugin in self.plugins:
+            if out is None:
+                raise BdrError(f"the method never calls `classify`, so plug-in '{plugin.name}' has nothing to act on")
+            terms.update(plugin.terms(batch, out, self.method.net))
+        return terms, out
+
+    def total(self, terms: dict[str, Tensor]) -> Tensor:
+        return torch.stack([self.weights.get(name, 1.0) * value for name, value in terms.items()]).sum()
+
+    @torch.no_grad()
+    def watched(self, out: Outputs | None, y: Tensor) -> Tensor | None:
+        """The un-shifted cross-entropy of the batch's old-class samples; NaN where there are none."""
+        if out is None or self.phase.first:
+            return None
+        old = old_mass(y, self.phase.old)
+        return (cross_entropy(out, y) * old).sum() / old.sum()

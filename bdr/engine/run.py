@@ -1,0 +1,393 @@
+"""The phase loop: begin, stages, memory, end, evaluate, record, checkpoint; and how to go on after a stop."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bdr import metrics
+from bdr.data.memory import Memory
+from bdr.data.pool import Pool, Store, evaluating
+from bdr.engine.checkpoint import (
+    Checkpoints,
+    Position,
+    State,
+    module_state,
+    optimizer_state,
+    position_info,
+    prefixed,
+    read_state,
+    restore_module,
+    restore_optimizer,
+    save_model,
+    with_prefix,
+    write_state,
+)
+from bdr.engine.evaluate import Predictions, predict
+from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
+from bdr.engine.listen import Listener
+from bdr.engine.objective import WATCHED, Objective
+from bdr.engine.step import eager_between_steps, set_precision
+from bdr.errors import BdrError
+from bdr.methods.base import Method
+from bdr.plugins.base import Plugin
+from bdr.records import RunWriter
+from bdr.seeding import seed_of
+from bdr.types import Phase, Stage
+
+KEEP = ("last", "all", "none")
+
+
+class Interrupted(BdrError):
+    """The run was asked to stop, and saved itself."""
+
+    exit_code = 130
+
+
+@dataclass
+class Experiment:
+    """A method with its plug-ins, on a sequence of phases, writing a run directory."""
+
+    phases: Sequence[Phase]
+    train: Store
+    test: Store
+    method: Method
+    plugins: Sequence[Plugin]
+    memory: Memory
+    stage: Stage
+    seed: int
+    classes: Sequence[str]  # names, in order of arrival
+    path: Path
+    engine: str = "eager"
+    precision: str = "fp32"
+    validation: Store | None = None
+    keep: str = "last"
+    checkpoint_every: float = 20.0  # seconds
+    shared: Path | None = None  # where a first phase equal to this one's is, or will be, kept
+    adjust_stages: Callable[[list[Stage]], list[Stage]] = lambda stages: stages
+    rehearse: Callable[[Predictions], None] = lambda predictions: None
+    listener: Listener = field(default_factory=Listener)
+    stopping: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self.checkpoints = Checkpoints(self.path / "checkpoint")
+        self.position, self.waiting = Position(), State({}, {})
+        self.replayed: list[int] = []  # the exemplars that this phase trains on
+        self.moving: list[str] = []  # the parameters that move, as `begin` left them
+        self.losses: dict[
+            str, float
+        ] = {}  # of old and new classes, before the first step of a phase and after the last
+        self.seconds, self.saved_at = 0.0, time.monotonic()
+
+    @property
+    def device(self) -> torch.device:
+        return self.train.device
+
+    def start(self, info: dict[str, Any]) -> None:
+        """Runs from the first phase on, or from a first phase that an equal run has trained already."""
+        self.writer = RunWriter.create(self.path, info)
+        torch.manual_seed(seed_of(self.seed, "start"))
+        self.settle()
+        if self.shared is not None and self.shared.is_dir():
+            self.adopt(self.shared)
+        self.go()
+
+    def resume(self) -> None:
+        """Goes on from the newest whole checkpoint; without one, from the beginning."""
+        state = self.checkpoints.newest()
+        self.writer = RunWriter.reopen(self.path, state.info["offsets"] if state else {})
+        torch.manual_seed(seed_of(self.seed, "start"))
+        self.settle()
+        if state is not None:
+            self.restore(state)
+        self.go()
+
+    def go(self) -> None:
+        try:
+            with eager_between_steps(), self.heard_warnings():
+                for phase in self.phases[self.position.phase :]:
+                    self.run_phase(phase)
+        except torch.OutOfMemoryError as error:
+            batch = self.stage.batch
+            raise BdrError(
+                f"out of memory on {self.device} with a batch of {batch}: try --set stage.batch={max(1, batch // 2)}; "
+                f"what was saved is kept in {self.path}"
+            ) from error
+        self.writer.finish()
+        self.listener.run_ends()
+
+    @contextmanager
+    def heard_warnings(self) -> Iterator[None]:
+        """Warnings of plug-ins and libraries go into the run's log and to the listener."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: self.note(f"warning: {message}")
+            yield
+
+    def note(self, text: str) -> None:
+        self.writer.log(text)
+        self.listener.note(text)
+
+    def settle(self) -> None:
+        """Puts all modules on the device, in the layout and precision of the run."""
+        for module in (self.method, *self.plugins):
+            module.to(self.device)
+        set_precision(self.method, self.precision, self.device)
+
+    # One phase
+
+    def run_phase(self, phase: Phase) -> None:
+        pool = self.begin_phase(phase)
+        stages = self.stages_of(phase)
+        for number in range(self.position.stage, len(stages)):
+            self.run_stage(phase, pool, number, stages[number])
+            if phase.first and number == len(stages) - 1:
+                self.publish()
+        self.end_phase(phase, pool, stages)
+
+    def begin_phase(self, phase: Phase) -> Pool:
+        fresh = self.position == Position(phase.index)
+        if fresh:
+            self.replayed, self.seconds, self.losses = self.memory.rows("cpu").tolist(), 0.0, {}
+        new = self.train.of_classes(phase.old, phase.seen)
+        pool = Pool(
+            self.train, phase, new, torch.tensor(self.replayed, dtype=torch.long, device=self.device), self.seed
+        )
+        if self.memory.covers(phase):
+            pool.memory = self.memory.rows(self.device)
+        if fresh:
+            torch.manual_seed(seed_of(self.seed, "phase", phase.index, "begin"))
+            self.method.begin(phase, pool)
+            self.settle()
+            self.moving = [name for name, p in self.method.named_parameters() if p.requires_grad]
+            if phase.first:
+                self.rehearse(predict(self.method, self.test, phase.seen, limit=64))
+        return pool
+
+    def stages_of(self, phase: Phase) -> list[Stage]:
+        stages = self.adjust_stages(self.method.stages(phase, self.stage))
+        for plugin in self.plugins:
+            stages = plugin.stages(phase, stages)
+        return stages
+
+    def run_stage(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> None:
+        if stage.draw == "memory" and not self.memory.covers(phase):
+            self.select(phase, pool)
+        set_moving(self.method, stage.train or self.moving)
+        if not self.position.in_stage:
+            self.begin_stage(phase, pool, number, stage)
+        objective = Objective(self.method, self.plugins, phase, stage)
+        self.weigh("initial", objective, phase, pool, number)
+        for part in (self.method, *self.plugins):
+            set_modes(part)
+        fit = Fit(objective, stage, number, pool, self.engine)
+        self.restore_fit(fit)
+        rows = pool.candidates(stage.draw, number)
+        self.listener.stage_begins(phase, stage, self.position.epoch, len(rows))
+        for epoch in range(self.position.epoch, stage.epochs):
+            self.run_epoch(fit, phase, stage, epoch)
+        set_moving(self.method, self.moving)
+        self.weigh("final", objective, phase, pool, number)
+        self.position = Position(phase.index, number + 1)
+        self.save()
+
+    def begin_stage(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> None:
+        torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", number, "begin"))
+        self.method.begin_stage(stage, phase, pool)
+        census = pool.census(stage.draw, number)
+        for plugin in self.plugins:
+            plugin.begin(phase, census, self.method.net)
+            plugin.to(self.device)
+
+    def weigh(self, when: str, objective: Objective, phase: Phase, pool: Pool, number: int) -> None:
+        """The mean classification loss of old and new training images, as trained with, but without augmentation."""
+        if phase.first or number > 0 or (self.position.in_stage and when == "initial"):
+            return
+        with evaluating(self.method):
+            loss = objective.around(pool.outputs(self.method.net, pool.rows), self.train.labels[pool.rows])
+        old = self.train.labels[pool.rows] < phase.old
+        self.losses |= {f"{when}_old": float(loss[old].mean()), f"{when}_new": float(loss[~old].mean())}
+
+    def run_epoch(self, fit: Fit, phase: Phase, stage: Stage, epoch: int) -> None:
+        first, before = self.position.step, self.take("log", "values")
+        if first == 0:
+            self.method.at_epoch(stage, epoch)
+
+        def after_step(step: int, log: Tensor) -> None:
+            if self.stopping() or self.due():
+                self.position = Position(phase.index, fit.number, epoch, step)
+                self.save(fit, log)
+                self.leave_if_asked()
+
+        log = fit.epoch(epoch, first, before, after_step)
+        self.record_epoch(fit, phase, stage, log)
+        self.position = Position(phase.index, fit.number, epoch + 1)
+        if epoch + 1 < stage.epochs and (self.stopping() or self.due()):
+            self.save(fit)
+            self.leave_if_asked()
+
+    def record_epoch(self, fit: Fit, phase: Phase, stage: Stage, log: EpochLog) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without any old-class sample
+            terms = {name: float(np.nanmean(log.term(name))) for name in log.names}
+        loss = sum(log.weights.get(name, 1.0) * value for name, value in terms.items() if name != WATCHED)
+        self.seconds += log.seconds
+        line = {"phase": phase.index, "stage": stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
+        speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
+        self.writer.epoch(line | {"terms": terms} | speed)
+        if not phase.first:
+            distillation = log.term(self.method.distillation or "")
+            self.writer.steps(phase.index, fit.number, log.term(WATCHED), distillation)
+        self.listener.epoch_ends(phase, stage, log)
+
+    def end_phase(self, phase: Phase, pool: Pool, stages: Sequence[Stage]) -> None:
+        started = time.perf_counter()
+        if not self.memory.covers(phase):
+            self.select(phase, pool)
+        self.method.end(phase, pool, self.memory.rows(self.device))
+        self.settle()
+        line = self.evaluate(phase)
+        line["parameters"] = self.method.parameter_count()
+        line["steps_per_epoch"] = pool.steps(stages[0].draw, 0, stages[0].batch)
+        line["images"] = len(pool.rows)
+        line["losses"] = self.losses
+        line["seconds"] = self.seconds + time.perf_counter() - started
+        self.writer.memory(phase.index, dict(zip(self.classes, self.memory.exemplars, strict=False)))
+        self.keep_model(phase)
+        self.writer.phase(line)
+        self.position = Position(phase.index + 1)
+        self.save()
+        self.listener.phase_ends(line)
+        if phase is not self.phases[-1]:
+            self.leave_if_asked()
+
+    def select(self, phase: Phase, pool: Pool) -> None:
+        self.memory.select(phase, pool, self.method.net)
+        pool.memory = self.memory.rows(self.device)
+
+    def evaluate(self, phase: Phase) -> dict[str, Any]:
+        """Predicts, stores the predictions, and measures what is said of a phase at once."""
+        line: dict[str, Any] = {"phase": phase.index, "old": phase.old, "seen": phase.seen}
+        for split, store in {"test": self.test, "val": self.validation}.items():
+            if store is not None:
+                found = predict(self.method, store, phase.seen)
+                self.writer.predictions(phase.index, found.labels, found.readouts, split)
+                measured = measure(found, phase, [(p.old, p.seen) for p in self.phases[: phase.index + 1]])
+                line |= measured if split == "test" else {"val": measured["accuracy"]}
+        return line
+
+    def keep_model(self, phase: Phase) -> None:
+        final = phase is self.phases[-1]
+        if self.keep == "all" or (self.keep == "last" and final):
+            save_model(self.path / f"phase-{phase.index:02d}" / "model", self.method)
+
+    # Going on after a stop
+
+    def due(self) -> bool:
+        return time.monotonic() - self.saved_at >= self.checkpoint_every
+
+    def leave_if_asked(self) -> None:
+        if self.stopping():
+            self.note("stopped on request; the state is saved")
+            raise Interrupted(f"stopped, and saved; go on with: bdr resume {self.path}")
+
+    def save(self, fit: Fit | None = None, log: Tensor | None = None) -> None:
+        self.checkpoints.save(self.state(fit, log))
+        self.saved_at = time.monotonic()
+
+    def state(self, fit: Fit | None = None, log: Tensor | None = None) -> State:
+        tensors: dict[str, Tensor] = {}
+        info: dict[str, Any] = {"position": position_info(self.position), "offsets": self.writer.offsets()}
+        for name, module in self.modules().items():
+            mine = module_state(module)
+            tensors |= prefixed(name, mine.tensors)
+            info[name] = mine.info
+        if fit is not None:
+            tensors |= prefixed("optimizer", optimizer_state(fit.optimizer))
+        if log is not None:
+            tensors |= {"log:values": log, "rng:cpu": torch.get_rng_state()}
+            if self.device.type == "cuda":
+                tensors["rng:cuda"] = torch.cuda.get_rng_state(self.device)
+        info |= {"exemplars": self.memory.exemplars, "replayed": self.replayed, "moving": self.moving}
+        return State(tensors, info | {"seconds": self.seconds, "losses": self.losses})
+
+    def modules(self) -> dict[str, Method | Plugin]:
+        return {"method": self.method} | {f"plugins.{plugin.name}": plugin for plugin in self.plugins}
+
+    def restore(self, state: State) -> None:
+        for name, module in self.modules().items():
+            if name in state.info:  # a shared first phase knows nothing of plug-ins that idle in it
+                restore_module(module, State(with_prefix(name, state.tensors), state.info[name]), self.device)
+        self.settle()
+        self.memory.exemplars, self.replayed = state.info["exemplars"], state.info["replayed"]
+        self.moving, self.seconds, self.losses = state.info["moving"], state.info["seconds"], state.info["losses"]
+        self.position, self.waiting = Position(**state.info["position"]), state
+
+    def restore_fit(self, fit: Fit) -> None:
+        """Moments, and the random state of an epoch that was left half-way."""
+        if not self.position.in_stage:
+            return
+        restore_optimizer(fit.optimizer, with_prefix("optimizer", self.waiting.tensors))
+        random = with_prefix("rng", self.waiting.tensors)
+        if "cpu" in random:
+            torch.set_rng_state(random["cpu"])
+        if "cuda" in random:
+            torch.cuda.set_rng_state(random["cuda"], self.device)
+        self.waiting = State(with_log_only(self.waiting.tensors), {})
+
+    def take(self, group: str, name: str) -> Tensor | None:
+        """What a half-way epoch left behind, once."""
+        found = self.waiting.tensors.pop(f"{group}:{name}", None)
+        return None if found is None else found.to(self.device)
+
+    # A first phase shared between runs
+
+    def publish(self) -> None:
+        """Leaves the trained first phase where equal runs will find it; the first to come is kept."""
+        if self.shared is None or self.shared.exists():
+            return
+        from bdr.records import Run
+
+        state = self.state()
+        try:
+            write_state(self.shared, State(state.tensors, state.info | {"epochs": Run.open(self.path).epochs}))
+        except BdrError:
+            if not self.shared.is_dir():  # another run was quicker: its copy is as good
+                raise
+
+    def adopt(self, folder: Path) -> None:
+        try:
+            state = read_state(folder)
+        except BdrError as error:
+            self.note(f"warning: {error}; training the first phase anew")
+            return
+        self.restore(state)
+        for line in state.info["epochs"]:
+            self.writer.epoch(line)
+        self.note(f"the first phase was trained before by an equal run: taken from {folder}")
+        self.save()
+
+
+def with_log_only(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in tensors.items() if name.startswith("log:")}
+
+
+def measure(found: Predictions, phase: Phase, boundaries: list[tuple[int, int]]) -> dict[str, Any]:
+    """The numbers of a phase for every readout, in percent."""
+    line: dict[str, Any] = {"accuracy": {}, "top5": {}, "accuracy_old": {}, "accuracy_new": {}, "by_phase": {}}
+    for name, (ids, _) in found.readouts.items():
+        old, new = metrics.old_and_new(found.labels, ids, phase.old)
+        line["accuracy"][name] = metrics.accuracy(found.labels, ids)
+        line["top5"][name] = metrics.top_k(found.labels, ids)
+        line["accuracy_old"][name], line["accuracy_new"][name] = old, new
+        line["by_phase"][name] = metrics.by_phase(found.labels, ids, boundaries)
+    return line

@@ -1,0 +1,26 @@
+"""What can go wrong in a way that a user can mend: usage (exit code 2) and failures on the way (exit code 1)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BdrError(Exception):
+    """Something failed while working: a file, a disk, a device, a loss."""
+
+    exit_code = 1
+
+
+class UsageError(BdrError):
+    """What was asked for cannot be: an unknown name, a wrong value, a protocol that does not split."""
+
+    exit_code = 2
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str]) -> UsageError:
+    """`no plug-in 'bdrr'; there are bdr, cwd, la: did you mean 'bdr'?`"""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f": did you mean '{near[0]}'?" if near else ""
+    return UsageError(f"no {kind} '{given}'; there are {', '.join(names) or 'none'}{hint}")

@@ -1,0 +1,103 @@
+"""Method: the one class to subclass. A method turns a batch into named loss terms, and says how it grows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bdr.data.pool import Pool
+from bdr.losses import cross_entropy
+from bdr.nets import Frozen, Resumable
+from bdr.types import Batch, Classify, Phase, Stage
+
+
+class NearestMeans(Resumable):
+    """Class means of the exemplars, and how near features are to them."""
+
+    means: Tensor  # (K, D), normalised
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("means", torch.empty(0, 0))
+
+    def layout(self) -> dict[str, Any]:
+        return {"shape": list(self.means.shape)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        self.means = torch.empty(layout["shape"], device=self.means.device)
+
+    def fit(self, net: nn.Module, pool: Pool, exemplars: Tensor, classes: int) -> None:
+        """The mean of normalised exemplar features, averaged with that of their mirror images where mirroring fits."""
+        labels = pool.store.labels[exemplars]
+        views = [False, True] if pool.store.augment.flip else [False]
+        sums: Tensor | float = 0.0
+        for mirrored in views:
+            features = F.normalize(pool.outputs(net, exemplars, mirrored=mirrored).features)
+            sums = sums + features.new_zeros(classes, features.shape[1]).index_add_(0, labels, features)
+        self.means = F.normalize(torch.as_tensor(sums))
+
+    def scores(self, features: Tensor) -> Tensor:
+        """(B, K) minus the squared distances of normalised features to the class means."""
+        return -torch.cdist(F.normalize(features), self.means).square()
+
+
+class Method(nn.Module, ABC):
+    """Abstract; every subclass is final. `net` maps a batch of images to Outputs."""
+
+    net: nn.Module
+    criterion: Classify = staticmethod(cross_entropy)
+    distillation: str | None = None  # the term of `loss` that holds on to the old network, for the analysis
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nearest = NearestMeans()
+
+    @abstractmethod
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        """Named terms, unweighted. `classify` is the classification loss to use: plug-ins may stand around it."""
+
+    def weights(self, phase: Phase) -> dict[str, float]:
+        """How much each term counts in the objective; 1 where nothing is said."""
+        return {}
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        """Before a phase: grow."""
+
+    def stages(self, phase: Phase, base: Stage) -> list[Stage]:
+        """The optimisations of a phase, one after the other."""
+        return [base]
+
+    def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
+        """Before a stage, outside any captured graph."""
+
+    def at_epoch(self, stage: Stage, epoch: int) -> None:
+        """Before an epoch, outside any captured graph."""
+
+    def graded(self) -> None:
+        """Between backward and the optimiser's step."""
+
+    def stepped(self) -> None:
+        """After the optimiser's step, gradients still there."""
+
+    def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        """After the last stage, once the exemplars are chosen. Overriding methods call this one."""
+        covered = len(exemplars) and bool((pool.counts(exemplars) > 0).all())
+        if covered:
+            self.nearest.fit(self.net, pool, exemplars, phase.seen)
+
+    def readouts(self, x: Tensor) -> dict[str, Tensor]:
+        """(B, K) scores by name: the network's own, and the nearest class mean once there are exemplars."""
+        out = self.net(x)
+        scores = {"cnn": out.logits}
+        if len(self.nearest.means) == out.logits.shape[1]:
+            scores["nme"] = self.nearest.scores(out.features)
+        return scores
+
+    def parameter_count(self) -> int:
+        """Parameters kept for inference: frozen teachers are not."""
+        frozen = {id(p) for m in self.modules() if isinstance(m, Frozen) for p in m.parameters()}
+        return sum(p.numel() for p in self.parameters() if id(p) not in frozen)

@@ -1,0 +1,82 @@
+"""UCIR: Learning a Unified Classifier Incrementally via Rebalancing (Hou et al., CVPR 2019).
+
+One cosine classifier for all classes; after the first phase
+
+    L = CE(eta cos)  +  lambda sqrt(K_old / K_new) (1 - cos(f, f*))  +  margin ranking                        (eq. 8)
+
+f* are the features of the previous network (less-forget, eq. 6); margin ranking (eq. 7) holds every image of an old
+class away from the best-scoring new embeddings. The embeddings of old classes rest. The default is the variant of the
+CwD and BDR experiments: new embeddings start at random; `imprint` gives the original's.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bdr.data.pool import Pool
+from bdr.losses import cosine_distance, masked_mean, old_mass
+from bdr.methods.base import Method
+from bdr.nets import CosineHead, Frozen, MakeBackbone, Network
+from bdr.types import Batch, Classify, Outputs, Phase
+
+
+class UCIR(Method):
+    net: Network
+    distillation = "less_forget"
+
+    def __init__(
+        self,
+        make: MakeBackbone,
+        lambda_base: float = 5.0,
+        margin: float = 0.5,
+        negatives: int = 2,
+        eta: float = 1.0,
+        imprint: bool = False,
+    ) -> None:
+        super().__init__()
+        backbone = make(last_relu=False)
+        self.net = Network(backbone, CosineHead(backbone.dim, eta))
+        self.teacher = Frozen(self.net)
+        self.lambda_base, self.margin, self.negatives, self.imprint = lambda_base, margin, negatives, imprint
+
+    @property
+    def head(self) -> CosineHead:
+        return cast(CosineHead, self.net.head)
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.head.grow(phase.new)
+        if self.imprint and not phase.first:
+            self.head.imprint(self.new_directions(phase, pool))
+
+    def new_directions(self, phase: Phase, pool: Pool) -> Tensor:
+        """The direction of each new class's mean normalised feature, seen by the network as it stands."""
+        features = F.normalize(pool.outputs(self.net, pool.new).features)
+        new = pool.store.labels[pool.new] - phase.old
+        return F.normalize(features.new_zeros(phase.new, features.shape[1]).index_add_(0, new, features))
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        out = self.net(batch.x)
+        terms = {"ce": classify(out, batch.y).mean()}
+        if not phase.first:
+            old = self.teacher(batch.x)
+            terms["less_forget"] = cosine_distance(out.features, old.features).mean()
+            terms["margin"] = self.margin_ranking(out, batch.y, phase)
+        return terms
+
+    def weights(self, phase: Phase) -> dict[str, float]:
+        return {} if phase.first else {"less_forget": self.lambda_base * (phase.old / phase.new) ** 0.5}
+
+    def margin_ranking(self, out: Outputs, y: Tensor, phase: Phase) -> Tensor:
+        """Images of old classes: their own cosine must exceed those of the hardest new classes by the margin."""
+        cosines = out.logits / out.scale
+        own = cosines.gather(1, y[:, None])
+        hardest = cosines[:, phase.old :].topk(min(self.negatives, phase.new), dim=1).values
+        return masked_mean(torch.relu(self.margin - own + hardest).mean(1), old_mass(y, phase.old))
+
+    def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        super().end(phase, pool, exemplars)
+        self.teacher.refill(self.net)

@@ -1,0 +1,242 @@
+"""What a run is worth, from its stored predictions and series: numpy in, numbers out; accuracies are in percent.
+
+a_ij is the accuracy on the classes of phase j after phase i, T the last phase; a row of the matrix is one i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from bdr.errors import unknown
+
+Boundaries = Sequence[Sequence[int]]  # (old, seen) of each phase: classes [old, seen) arrive in it
+
+SCALARS = (
+    "average",
+    "last",
+    "old",
+    "new",
+    "forgetting_max",
+    "forgetting_max_all",
+    "forgetting_first",
+    "destruction_peak",
+    "destruction_peak_distillation",
+    "reconstruction_gap",
+    "parameters_final",
+    "parameters_average",
+)
+
+
+class Recorded(Protocol):
+    """The part of a run that is measured here."""
+
+    @property
+    def phases(self) -> list[dict[str, Any]]: ...
+
+    def steps(self, phase: int) -> dict[str, np.ndarray]: ...
+
+
+class Destruction(NamedTuple):
+    """How far a series rises above its first value (peak), where (step), and how much of it stays at the end (gap)."""
+
+    peak: float
+    gap: float
+    step: int
+
+
+class OverSeeds(NamedTuple):
+    """Mean and sample standard deviation (None for a single seed) of n runs."""
+
+    mean: float | None
+    spread: float | None
+    n: int
+
+
+def _percent(hits: np.ndarray) -> float:
+    return float(100.0 * hits.mean()) if hits.size else float("nan")
+
+
+def _hits(labels: np.ndarray, ids: np.ndarray, k: int = 1) -> np.ndarray:
+    """(N,) whether the label is among the k best ids; ids are (N, any) best first, or (N,)."""
+    ids = np.asarray(ids).reshape(len(labels), -1)
+    return (ids[:, :k] == np.asarray(labels)[:, None]).any(axis=1)
+
+
+def accuracy(labels: np.ndarray, ids: np.ndarray) -> float:
+    """Share of images whose best id is the label; NaN without images."""
+    return _percent(_hits(labels, ids))
+
+
+def top_k(labels: np.ndarray, ids: np.ndarray, k: int = 5) -> float:
+    """Share of images whose label is among the k best ids; with fewer than k classes, among all of them."""
+    return _percent(_hits(labels, ids, k))
+
+
+def per_class(labels: np.ndarray, ids: np.ndarray, classes: int) -> np.ndarray:
+    """(classes,) accuracy on each class; NaN for a class without images."""
+    hits = np.bincount(labels, weights=_hits(labels, ids), minlength=classes)
+    counts = np.bincount(labels, minlength=classes)
+    return np.divide(100.0 * hits, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+
+
+def between(labels: np.ndarray, ids: np.ndarray, first: int, end: int) -> float:
+    """Accuracy on the images of the classes [first, end)."""
+    inside = (np.asarray(labels) >= first) & (np.asarray(labels) < end)
+    return accuracy(np.asarray(labels)[inside], np.asarray(ids)[inside])
+
+
+def old_and_new(labels: np.ndarray, ids: np.ndarray, old: int) -> tuple[float | None, float]:
+    """Accuracy on classes of earlier phases (None where there are none) and on those of this phase."""
+    end = int(np.max(labels, initial=0)) + 1
+    return (between(labels, ids, 0, old) if old else None), between(labels, ids, old, end)
+
+
+def by_phase(labels: np.ndarray, ids: np.ndarray, boundaries: Boundaries) -> list[float]:
+    """A row of the matrix: accuracy on the classes of each phase so far."""
+    return [between(labels, ids, old, seen) for old, seen in boundaries]
+
+
+def matrix(rows: Sequence[Sequence[float | None]]) -> np.ndarray:
+    """(T + 1, T + 1) a_ij from its rows of growing length; NaN where classes had not arrived."""
+    table = np.full((len(rows), len(rows)), np.nan)
+    for i, row in enumerate(rows):
+        table[i, : len(row)] = np.array(row, float)
+    return table
+
+
+def average(accuracies: Sequence[float]) -> float:
+    """Average incremental accuracy: the mean over phases, phase 0 included."""
+    return float(np.mean(accuracies))
+
+
+def last(accuracies: Sequence[float]) -> float:
+    """Accuracy over all classes after the last phase."""
+    return float(accuracies[-1])
+
+
+def forgetting_max(a: np.ndarray) -> float | None:
+    """Mean over j < T of max_{i<T} a_ij - a_Tj: below zero where the last phase is the best; None for one phase."""
+    return _forgetting(a, np.nanmax(a[:-1, :-1], axis=0)) if len(a) > 1 else None
+
+
+def forgetting_max_all(a: np.ndarray) -> float | None:
+    """The same with the last phase among those that the maximum is over: never below zero."""
+    return _forgetting(a, np.nanmax(a[:, :-1], axis=0)) if len(a) > 1 else None
+
+
+def forgetting_first(a: np.ndarray) -> float | None:
+    """Mean over j < T of a_jj - a_Tj, which is minus the backward transfer."""
+    return _forgetting(a, np.diagonal(a)[:-1]) if len(a) > 1 else None
+
+
+def _forgetting(a: np.ndarray, best: np.ndarray) -> float:
+    return float(np.mean(best - a[-1, :-1]))
+
+
+def moving_mean(series: np.ndarray, window: int) -> np.ndarray:
+    """Trailing mean over full windows, NaN left out; a series shorter than the window is one window."""
+    series = np.asarray(series, float)
+    window = max(1, min(int(window), len(series)))
+    finite = np.isfinite(series)
+    sums = _window_sums(np.where(finite, series, 0.0), window)
+    counts = _window_sums(finite.astype(float), window)
+    return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+
+
+def _window_sums(values: np.ndarray, window: int) -> np.ndarray:
+    if not len(values):
+        return values
+    return np.lib.stride_tricks.sliding_window_view(values, window).sum(axis=1)
+
+
+def destruction(series: np.ndarray, steps_per_epoch: int) -> Destruction | None:
+    """Peak and end of the one-epoch moving mean, each minus the first finite value; None for an empty series."""
+    finite = np.asarray(series, float)[np.isfinite(series)]
+    if not len(finite):
+        return None
+    means = moving_mean(series, steps_per_epoch)
+    top = int(np.nanargmax(means))
+    end = means[np.isfinite(means)][-1]
+    step = top + len(series) - len(means)  # a window is named by its last step
+    return Destruction(float(means[top] - finite[0]), float(end - finite[0]), step)
+
+
+def parameters_final(counts: Sequence[int]) -> int | None:
+    """Parameters kept for inference after the last phase."""
+    return int(counts[-1]) if counts else None
+
+
+def parameters_average(counts: Sequence[int]) -> float | None:
+    """Parameters kept for inference, mean over phases."""
+    return float(np.mean(counts)) if counts else None
+
+
+def first_stage(run: Recorded, phase: int, name: str) -> np.ndarray:
+    """A series of a phase's first stage: later ones (balanced fine-tuning, say) have epochs of another length."""
+    steps = run.steps(phase)
+    return steps[name][steps["stage"] == steps["stage"][:1]]
+
+
+def destructions(run: Recorded, name: str) -> list[Destruction]:
+    """One a phase after the first, of the series "ce_old" or "distillation"; phases without it are left out."""
+    lines = [line for line in run.phases if line["phase"] > 0]
+    found = [destruction(first_stage(run, line["phase"], name), line.get("steps_per_epoch") or 1) for line in lines]
+    return [each for each in found if each is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _of(line: dict[str, Any], key: str, readout: str) -> Any:
+    return (line.get(key) or {}).get(readout)
+
+
+def summary(run: Recorded, readout: str = "cnn") -> dict[str, Any]:
+    """All numbers of a run for one readout; None where there is none (forgetting in a run of one phase, say)."""
+    known = sorted({name for line in run.phases for name in line["accuracy"]})
+    if readout not in known:
+        raise unknown("readout", readout, known)
+    accuracies = [line["accuracy"][readout] for line in run.phases]
+    a = matrix([_of(line, "by_phase", readout) or [] for line in run.phases])
+    return {
+        "average": average(accuracies),
+        "last": last(accuracies),
+        "old": _of(run.phases[-1], "accuracy_old", readout),
+        "new": _of(run.phases[-1], "accuracy_new", readout),
+        "forgetting_max": forgetting_max(a),
+        "forgetting_max_all": forgetting_max_all(a),
+        "forgetting_first": forgetting_first(a),
+        **_destruction_summary(run),
+        **_parameter_summary(run),
+        "accuracies": accuracies,
+        "matrix": [[float(value) for value in row[: i + 1]] for i, row in enumerate(a)],
+    }
+
+
+def _destruction_summary(run: Recorded) -> dict[str, float | None]:
+    of_classes, of_distillation = destructions(run, "ce_old"), destructions(run, "distillation")
+    return {
+        "destruction_peak": _mean([each.peak for each in of_classes]),
+        "destruction_peak_distillation": _mean([each.peak for each in of_distillation]),
+        "reconstruction_gap": _mean([each.gap for each in of_classes]),
+    }
+
+
+def _parameter_summary(run: Recorded) -> dict[str, float | None]:
+    counts = [line["parameters"] for line in run.phases if line.get("parameters") is not None]
+    return {"parameters_final": parameters_final(counts), "parameters_average": parameters_average(counts)}
+
+
+def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, OverSeeds]:
+    """Mean, spread and n of every scalar of `summary`; runs that lack one do not count in its n."""
+    return {key: spread([each[key] for each in summaries if each.get(key) is not None]) for key in SCALARS}
+
+
+def spread(values: Sequence[float]) -> OverSeeds:
+    """Mean, sample standard deviation and number of some values."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return OverSeeds(_mean(values), deviation, len(values))

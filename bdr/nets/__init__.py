@@ -1,0 +1,24 @@
+"""Networks: the table of backbones by name."""
+
+from bdr.nets.base import Backbone, Features, Frozen, Head, MakeBackbone, Network, Resumable
+from bdr.nets.heads import CosineHead, LinearHead
+from bdr.nets.resnet_cifar import resnet18, resnet32, small
+
+NETS = {
+    "resnet18": resnet18,
+    "resnet32": resnet32,
+    "small": small,
+}
+
+__all__ = [
+    "NETS",
+    "Backbone",
+    "CosineHead",
+    "Features",
+    "Frozen",
+    "Head",
+    "LinearHead",
+    "MakeBackbone",
+    "Network",
+    "Resumable",
+]

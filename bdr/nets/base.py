@@ -1,0 +1,94 @@
+"""What every network is made of: a backbone, a head that grows, the two together, and a frozen copy."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bdr.types import Outputs
+
+
+class Resumable(nn.Module):
+    """A module that is more than its tensors: it can say how it has grown, and be laid out so again before loading."""
+
+    def layout(self) -> dict[str, Any]:
+        """JSON: widths, counts, switches."""
+        return {}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        """Takes that shape; the tensors are loaded afterwards."""
+
+
+class Features(NamedTuple):
+    pooled: Tensor  # (B, D), float32 or finer
+    maps: tuple[Tensor, ...] = ()
+
+
+class Backbone(nn.Module, ABC):
+    """Images to features. Backbones are what the engine compiles and runs in low precision."""
+
+    dim: int
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Features: ...
+
+
+MakeBackbone = Callable[..., Backbone]  # make(last_relu=True) -> Backbone
+
+
+class Head(Resumable, ABC):
+    """Features to logits. Heads are grown and read by verbs; nobody reaches into their weights."""
+
+    @abstractmethod
+    def grow(self, count: int) -> None: ...
+
+    @abstractmethod
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor | float]:
+        """Logits (B, K), and the scale by which they exceed cosines."""
+
+
+class Network(nn.Module):
+    """A backbone in the precision of the run, and a head in float32."""
+
+    def __init__(self, backbone: Backbone, head: Head) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+        self.precision: torch.dtype | None = None  # set by the engine: bfloat16, or None for plain float32
+
+    def forward(self, x: Tensor) -> Outputs:
+        with torch.autocast(x.device.type, dtype=self.precision or torch.bfloat16, enabled=self.precision is not None):
+            seen = self.backbone(x)
+        logits, scale = self.head(seen.pooled)
+        return Outputs(logits, seen.pooled, scale, seen.maps)
+
+
+class Frozen(nn.Module):
+    """A copy without gradients that no `train()` wakes up; refilled in place, so that captured graphs stay valid."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(net).requires_grad_(False).eval()
+
+    @torch.no_grad()
+    def refill(self, net: nn.Module) -> None:
+        for mine, theirs in zip(self.net.modules(), net.modules(), strict=True):
+            if isinstance(mine, Resumable) and isinstance(theirs, Resumable) and mine.layout() != theirs.layout():
+                mine.lay_out(theirs.layout())
+        device = next(net.parameters()).device
+        self.net.to(device).load_state_dict(net.state_dict())
+        self.net.requires_grad_(False)
+        for mine, theirs in zip(self.net.modules(), net.modules(), strict=True):
+            if isinstance(mine, Network) and isinstance(theirs, Network):
+                mine.precision = theirs.precision
+
+    def train(self, mode: bool = True) -> Frozen:
+        return self
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Outputs:
+        return self.net(x)

@@ -1,0 +1,74 @@
+"""Classifiers that grow: linear, and cosine with the embeddings of earlier phases at rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bdr.nets.base import Head
+
+
+def uniform(count: int, dim: int, device: torch.device) -> Tensor:
+    """Fresh rows ~ U(-1/sqrt(d), 1/sqrt(d)), drawn on the CPU so that every device starts alike."""
+    return torch.empty(count, dim).uniform_(-(dim**-0.5), dim**-0.5).to(device)
+
+
+class LinearHead(Head):
+    """z = W f (+ b); old rows are kept when it grows, and all rows move."""
+
+    def __init__(self, dim: int, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(0, dim))
+        self.bias = nn.Parameter(torch.empty(0)) if bias else None
+
+    def grow(self, count: int) -> None:
+        dim, device = self.weight.shape[1], self.weight.device
+        self.weight = nn.Parameter(torch.cat([self.weight.data, uniform(count, dim, device)]))
+        if self.bias is not None:
+            self.bias = nn.Parameter(torch.cat([self.bias.data, torch.zeros(count, device=device)]))
+
+    def layout(self) -> dict[str, Any]:
+        return {"classes": len(self.weight)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        device = self.weight.device
+        self.weight = nn.Parameter(torch.empty(layout["classes"], self.weight.shape[1], device=device))
+        if self.bias is not None:
+            self.bias = nn.Parameter(torch.empty(layout["classes"], device=device))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, float]:
+        return F.linear(features, self.weight, self.bias), 1.0
+
+
+class CosineHead(Head):
+    """z_k = eta <f/|f|, w_k/|w_k|> with one learnable eta; embeddings of earlier phases rest in a block of their own."""
+
+    def __init__(self, dim: int, eta: float = 1.0) -> None:
+        super().__init__()
+        self.old = nn.Parameter(torch.empty(0, dim), requires_grad=False)
+        self.new = nn.Parameter(torch.empty(0, dim))
+        self.eta = nn.Parameter(torch.tensor(float(eta)))
+
+    def grow(self, count: int) -> None:
+        self.old = nn.Parameter(torch.cat([self.old.data, self.new.data]), requires_grad=False)
+        self.new = nn.Parameter(uniform(count, self.old.shape[1], self.old.device))
+
+    @torch.no_grad()
+    def imprint(self, directions: Tensor) -> None:
+        """New embeddings point along these unit vectors (K_new, D) and are as long as the old ones are on average."""
+        self.new.copy_(directions * self.old.norm(dim=1).mean())
+
+    def layout(self) -> dict[str, Any]:
+        return {"old": len(self.old), "new": len(self.new)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        dim, device = self.old.shape[1], self.old.device
+        self.old = nn.Parameter(torch.empty(layout["old"], dim, device=device), requires_grad=False)
+        self.new = nn.Parameter(torch.empty(layout["new"], dim, device=device))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        embeddings = torch.cat([self.old, self.new])
+        return self.eta * F.linear(F.normalize(features), F.normalize(embeddings)), self.eta

@@ -1,0 +1,83 @@
+"""Residual networks for small images: ResNet-32, ResNet-18 with a 3x3 stem, and a small one for digits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bdr.nets.base import Backbone, Features
+
+
+def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut; without the last ReLU the features keep their sign."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1, last_relu: bool = True) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = conv3x3(inputs, outputs, stride), nn.BatchNorm2d(outputs)
+        self.conv2, self.bn2 = conv3x3(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        self.last_relu = last_relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y)) + self.shortcut(x)
+        return F.relu(y) if self.last_relu else y
+
+
+class ResNet(Backbone):
+    """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling."""
+
+    def __init__(
+        self, widths: Sequence[int], blocks: int, channels: int = 3, last_relu: bool = True, maps: bool = False
+    ) -> None:
+        super().__init__()
+        self.dim, self.keeps_maps = widths[-1], maps
+        self.stem, self.bn = conv3x3(channels, widths[0]), nn.BatchNorm2d(widths[0])
+        self.stages = nn.ModuleList()
+        inputs = widths[0]
+        for i, width in enumerate(widths):
+            stage = [BasicBlock(inputs if b == 0 else width, width, 2 if i and b == 0 else 1) for b in range(blocks)]
+            self.stages.append(nn.Sequential(*stage))
+            inputs = width
+        stage[-1].last_relu = last_relu
+        self.apply(initialise)
+
+    def forward(self, x: Tensor) -> Features:
+        x = F.relu(self.bn(self.stem(x)))
+        maps = []
+        for stage in self.stages:
+            x = stage(x)
+            maps.append(x)
+        # Pooled in float32 at least: class means and spreads are taken of these features.
+        pooled = x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32))
+        return Features(pooled, tuple(maps) if self.keeps_maps else ())
+
+
+def initialise(module: nn.Module) -> None:
+    """Kaiming-normal by fan-out for convolutions; batch norm starts as the identity."""
+    if isinstance(module, nn.Conv2d):
+        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+def resnet18(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
+    """ResNet-18 with the CIFAR stem: 512 features, 11.17 M parameters."""
+    return ResNet((64, 128, 256, 512), 2, channels, last_relu, maps)
+
+
+def resnet32(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
+    """ResNet-32 with convolutional shortcuts: 64 features, 0.47 M parameters."""
+    return ResNet((16, 32, 64), 5, channels, last_relu, maps)
+
+
+def small(channels: int = 1, last_relu: bool = True, maps: bool = False) -> ResNet:
+    """Three stages of one block for images of a few pixels: 64 features, 0.08 M parameters."""
+    return ResNet((16, 32, 64), 1, channels, last_relu, maps)

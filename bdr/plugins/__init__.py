@@ -1,0 +1,14 @@
+"""Plug-ins: what can stand around any method's classification loss, and the table of them."""
+
+from bdr.plugins.base import Plugin, compose
+from bdr.plugins.bdr import BDRPlugin
+from bdr.plugins.cwd import CwD
+from bdr.plugins.la import LogitAdjustment
+
+PLUGINS: dict[str, type[Plugin]] = {
+    "bdr": BDRPlugin,
+    "cwd": CwD,
+    "la": LogitAdjustment,
+}
+
+__all__ = ["PLUGINS", "BDRPlugin", "CwD", "LogitAdjustment", "Plugin", "compose"]

@@ -1,0 +1,72 @@
+"""BDR as a plug-in (arXiv 2308.01698): the module of `bdr.balance` around any method's classification loss."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from bdr.balance import BDR
+from bdr.data.pool import Census
+from bdr.plugins.base import Plugin
+from bdr.types import Classify, Outputs, Phase
+
+Formula = Literal["corrected", "released", "anchored"]
+Components = Literal["cr+dc+momentum", "cr+dc", "cr"]
+
+
+class BDRPlugin(Plugin):
+    """Idle in the first phase and wherever a stage does not draw all images: there is nothing to balance there."""
+
+    role = "prior"
+    needs_exemplars = True
+    acts_in_first_phase = False
+
+    def __init__(
+        self,
+        m: float = 0.8,
+        m_prime: float = 0.8,
+        beta: float = 0.99,
+        tau: float = 1.0,
+        formula: Formula = "corrected",
+        components: Components = "cr+dc+momentum",
+    ) -> None:
+        super().__init__()
+        self.balance = BDR(m, m_prime, beta, tau, formula, components)
+        self.active = False
+
+    def layout(self) -> dict[str, Any]:
+        return {"active": self.active, "classes": self.balance.classes, "dim": self.balance.mean.shape[1]}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        self.active = layout["active"]
+        self.balance.reserve(layout["classes"], layout["dim"])
+
+    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
+        self.active = not phase.first and census.draw == "all"
+        if self.active:
+            out = census.outputs(net)
+            self.balance.begin(census.labels, out.features, phase.seen)
+            warn_of_small_scale(self.balance.offset, out.scale)
+
+    def observe(self, out: Outputs, y: Tensor) -> None:
+        if self.active:
+            self.balance.observe(out.features, y)
+
+    def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
+        return inner(out.shift(self.balance.offset) if self.active else out, y)
+
+
+def warn_of_small_scale(offset: Tensor, scale: Tensor | float) -> None:
+    """Cosine logits live in [-scale, scale]: offsets that span more than that decide alone, whatever the image."""
+    if not isinstance(scale, Tensor):  # a linear head, whose logits know no bound
+        return
+    span, room = float(offset.max() - offset.min()), 2 * float(scale)
+    if span > room:
+        warnings.warn(
+            f"BDR's offsets span {span:.1f}, more than the {room:.1f} that cosine logits can at a scale of "
+            f"{room / 2:.1f}: old classes will be over-favoured; start with a larger scale, for example "
+            "--set ucir.eta=10, or train longer",
+            stacklevel=2,
+        )

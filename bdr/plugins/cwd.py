@@ -1,0 +1,61 @@
+"""CwD: Mimicking the Oracle, class-wise decorrelation (Shi et al., CVPR 2022).
+
+In the first phase only, for every class with more than one image in the batch: standardise its normalised features,
+take their Gram matrix C (not divided by anything), and add the mean of its squared off-diagonal entries; the sum over
+classes is divided by the number of images that took part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bdr.data.pool import Census
+from bdr.plugins.base import Plugin
+from bdr.types import Batch, Outputs, Phase
+
+
+def decorrelation(features: Tensor, y: Tensor) -> Tensor:
+    """The CwD loss of a batch, all classes at once.
+
+    The sum of squares of the D x D matrix X^T X of a class equals that of its n x n matrix X X^T, so one B x B matrix,
+    masked to pairs of the same class, holds all classes; the diagonal of X^T X has entries (n - 1) var / (var + eps).
+    """
+    same = (y[:, None] == y[None, :]).to(features.dtype)  # (B, B)
+    count = same.sum(1, keepdim=True)  # (B, 1) images of one's own class in the batch
+    taking_part = (count > 1).to(features.dtype)
+    unit = F.normalize(features)
+    centred = unit - same @ unit / count
+    square = same @ centred.square()  # (B, D) sums of squares over one's own class
+    variance = square / (count - 1).clamp(min=1)
+    standard = centred / torch.sqrt(variance + 1e-8) * taking_part
+    gram = (standard @ standard.T).square() * same
+    diagonal = (square / (variance + 1e-8)).square().sum(1, keepdim=True) / count * taking_part
+    dim = features.shape[1]
+    off_diagonal = (gram.sum() - diagonal.sum()) / (dim * (dim - 1))
+    return off_diagonal / taking_part.sum().clamp(min=1)
+
+
+class CwD(Plugin):
+    def __init__(self, coefficient: float = 0.5) -> None:
+        super().__init__()
+        self.coefficient, self.active = coefficient, False
+
+    def layout(self) -> dict[str, Any]:
+        return {"active": self.active}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        self.active = layout["active"]
+
+    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
+        self.active = phase.first and census.draw == "all"
+
+    def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:
+        return {"cwd": decorrelation(out.features, batch.y)} if self.active else {}
+
+    def weights(self, phase: Phase) -> dict[str, float]:
+        return {"cwd": self.coefficient}

@@ -1,0 +1,19 @@
+"""The run directory: JSON lines that only grow, arrays, and nothing that needs torch to be read.
+
+run.json                  what was run: title, seed, fingerprint, protocol, config, versions, device, command
+phases.jsonl epochs.jsonl a line a phase, a line an epoch
+steps.bin                 while under way: float32 rows (phase, stage, ce_old, distillation), NaN where there is none
+steps.npz                 when finished: "phase-01/ce_old", "phase-01/distillation", "phase-01/stage"
+phase-03/predictions.npz  labels; per readout NAME: NAME_ids (N, 5) best first, NAME_probabilities (N, 5) x 255 as uint8
+phase-03/predictions-val.npz  the same for the split "val"
+phase-03/memory.json      the exemplars, by class
+log.txt  DONE
+"""
+
+from __future__ import annotations
+
+from bdr.records.files import write_atomically
+from bdr.records.reader import Run, differences, find_runs
+from bdr.records.writer import RunWriter
+
+__all__ = ["Run", "RunWriter", "differences", "find_runs", "write_atomically"]

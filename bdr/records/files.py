@@ -1,0 +1,105 @@
+"""Files that are whole or not there: atomic writes, strict JSON, arrays, and errors that name the file."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bdr.errors import BdrError
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A failing disk becomes an error that names the file and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise BdrError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write beside, sync, rename: a reader sees the old file or the new one, never a part."""
+    path = Path(path)
+    # the process id keeps two runs that fill the same cache from writing into each other's file
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with writing(path):
+        try:
+            with partial.open("wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    # some file systems let no folder be synced; the rename itself has already happened
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def plain(value: Any) -> Any:
+    """The value in strict JSON's own types: numpy becomes Python, NaN and infinity become null."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(plain(value), allow_nan=False, ensure_ascii=False, indent=indent) + "\n"
+
+
+def to_npz(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def damaged(path: Path, error: object) -> BdrError:
+    return BdrError(f"{path} is damaged: {error}")
+
+
+def load_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise damaged(path, error) from error
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file; what a killed process left half-written at its end is left out."""
+    content = path.read_bytes() if path.exists() else b""
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    return [json_object(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def json_object(content: bytes, source: str) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise BdrError(f"{source} is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise BdrError(f"{source} is damaged: not a JSON object")
+    return value

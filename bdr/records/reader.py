@@ -1,0 +1,127 @@
+"""Reads run directories, finished or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bdr.errors import BdrError, UsageError
+from bdr.records.files import damaged, json_lines, json_object, load_npz
+from bdr.records.steps import COLUMNS, read_steps
+
+REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
+LARGEST = 255  # a probability of 1 as it is stored
+
+
+def phase_folder(path: Path, phase: int) -> Path:
+    return path / f"phase-{phase:02d}"
+
+
+def predictions_file(path: Path, phase: int, split: str) -> Path:
+    return phase_folder(path, phase) / ("predictions.npz" if split == "test" else f"predictions-{split}.npz")
+
+
+def read_info(path: Path) -> dict[str, Any]:
+    try:
+        info = json_object((path / "run.json").read_bytes(), str(path / "run.json"))
+    except OSError as error:
+        raise BdrError(f"cannot read {path / 'run.json'}: {error.strerror}") from error
+    wrong = [key for key, kind in REQUIRED.items() if not isinstance(info.get(key), kind)]
+    if wrong:
+        raise damaged(path / "run.json", f"no usable {', '.join(wrong)}")
+    return info
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run directory says, finished or not."""
+
+    path: Path
+    info: dict[str, Any]
+    phases: list[dict[str, Any]]
+    done: bool
+
+    @classmethod
+    def open(cls, path: Path) -> Run:
+        """Read a run directory; what is large is read when it is asked for."""
+        path = Path(path)
+        if not (path / "run.json").is_file():
+            raise UsageError(f"{path} is not a run: it has no run.json; name a folder that `bdr run` has written")
+        return cls(path, read_info(path), json_lines(path / "phases.jsonl"), (path / "DONE").exists())
+
+    @cached_property
+    def epochs(self) -> list[dict[str, Any]]:
+        return json_lines(self.path / "epochs.jsonl")
+
+    @property
+    def title(self) -> str:
+        return self.info["title"]
+
+    @property
+    def seed(self) -> int:
+        return self.info["seed"]
+
+    @property
+    def fingerprint(self) -> str:
+        return self.info["fingerprint"]
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        return self.info["protocol"]
+
+    @cached_property
+    def _step_rows(self) -> np.ndarray:
+        return read_steps(self.path)
+
+    def steps(self, phase: int) -> dict[str, np.ndarray]:
+        """The series of a phase: stage, ce_old and distillation, a value a step."""
+        rows = self._step_rows[self._step_rows[:, 0] == phase]
+        return {name: rows[:, column] for column, name in enumerate(COLUMNS) if column}
+
+    def predictions(self, phase: int, split: str = "test") -> dict[str, np.ndarray]:
+        """labels, and per readout NAME_ids and NAME_probabilities (float32 again), after a phase."""
+        path = predictions_file(self.path, phase, split)
+        if not path.exists():
+            raise BdrError(f"{path} is missing: phase {phase} of {self.path} has no predictions for '{split}'")
+        arrays = load_npz(path)
+        stored = [key for key in arrays if key.endswith("_probabilities")]
+        return arrays | {key: arrays[key].astype(np.float32) / LARGEST for key in stored}
+
+
+def _open_whole(path: Path) -> Run:
+    """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
+    run = Run.open(path)
+    if not run.phases:
+        raise BdrError(f"{path} has no finished phase yet")
+    if not all(isinstance(line.get("accuracy"), dict) and {"phase", "seen"} <= line.keys() for line in run.phases):
+        raise damaged(path / "phases.jsonl", "a line without phase, seen or accuracy")
+    _ = run.epochs, run._step_rows
+    return run
+
+
+def find_runs(root: Path) -> tuple[list[Run], list[str]]:
+    """All runs at or below a folder, and a warning for each that is damaged or has no phase yet: it is skipped."""
+    if not Path(root).is_dir():
+        raise UsageError(f"{root} is not a folder: name the folder that the runs are in")
+    runs, warnings = [], []
+    for folder in sorted({file.parent for name in ("run.json", "phases.jsonl") for file in Path(root).rglob(name)}):
+        try:
+            runs.append(_open_whole(folder))
+        except (BdrError, OSError) as error:
+            warnings.append(f"skipped {folder}: {error}")
+    return runs, warnings
+
+
+def differing(protocols: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    facts = list(dict.fromkeys(fact for protocol in protocols for fact in protocol))
+    values = {fact: [protocol.get(fact) for protocol in protocols] for fact in facts}
+    return {fact: each for fact, each in values.items() if any(value != each[0] for value in each)}
+
+
+def differences(runs: list[Run]) -> dict[str, list[Any]]:
+    """Protocol facts that are not the same for all runs: fact -> its value for each run."""
+    return differing([run.protocol for run in runs])

@@ -1,0 +1,154 @@
+"""Writes a run directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bdr.errors import BdrError, UsageError
+from bdr.records.files import json_lines, plain, to_json, to_npz, write_atomically, writing
+from bdr.records.reader import LARGEST, differing, phase_folder, predictions_file, read_info
+from bdr.records.steps import pack_steps, read_steps
+
+CUT_BACK = ("phases.jsonl", "epochs.jsonl", "steps.bin")
+
+
+def _smallest(ids: np.ndarray) -> np.ndarray:
+    """Class ids as uint8 while they fit, else as uint16 (or wider)."""
+    return ids.astype(np.min_scalar_type(int(ids.max(initial=0))))
+
+
+def _refuse_others(path: Path, info: dict[str, Any]) -> None:
+    """Raise where the folder holds something that is not this very run."""
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file; a run needs a folder: choose another name")
+    names = [item.name for item in path.iterdir() if not item.name.endswith(".partial")] if path.exists() else []
+    if names and "run.json" not in names:
+        raise UsageError(f"{path} is not empty and not a run (it holds {min(names)}): choose an empty or a new folder")
+    if names:
+        _refuse_another_configuration(path, read_info(path), plain(info))
+
+
+def _refuse_another_configuration(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    if (there["fingerprint"], there["seed"]) == (here["fingerprint"], here["seed"]):
+        return
+    pairs = {"seed": [there["seed"], here["seed"]], **differing([there["protocol"], here["protocol"]])}
+    facts = [f"{fact} is {old} there and {new} here" for fact, (old, new) in pairs.items() if old != new]
+    reasons = "; ".join(facts) or f"fingerprint {there['fingerprint']} there and {here['fingerprint']} here"
+    raise UsageError(f"{path} belongs to another configuration: {reasons}. Choose another folder, or remove this one")
+
+
+class RunWriter:
+    """Writes a run directory; every failure of the disk is a BdrError that names the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: Path, info: dict[str, Any]) -> RunWriter:
+        """Begin a run in a new folder, or begin the very same run anew; other folders are refused."""
+        path = Path(path)
+        _refuse_others(path, info)
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        write_atomically(path / "run.json", to_json(info, indent=2))
+        return cls.reopen(path, {})
+
+    @classmethod
+    def reopen(cls, path: Path, offsets: dict[str, int]) -> RunWriter:
+        """Go on where a checkpoint stands: whatever was recorded after it is cut off."""
+        writer = cls(path)
+        with writing(writer.path):
+            (writer.path / "DONE").unlink(missing_ok=True)
+            writer._reopen_steps(offsets.get("steps.bin", 0))
+            for name in CUT_BACK:
+                _cut(writer.path / name, offsets.get(name, 0))
+            writer._remove_phases_after(len(json_lines(writer.path / "phases.jsonl")))
+        return writer
+
+    def _reopen_steps(self, size: int) -> None:
+        """A run that finished has packed its steps: unpack them, so that they can be cut back and grow again."""
+        packed, rows = self.path / "steps.npz", self.path / "steps.bin"
+        if packed.exists() and not rows.exists() and size:
+            write_atomically(rows, read_steps(self.path).tobytes())
+        packed.unlink(missing_ok=True)
+
+    def _remove_phases_after(self, count: int) -> None:
+        for folder in self.path.glob("phase-*"):
+            if folder.name[6:].isdigit() and int(folder.name[6:]) >= count:
+                shutil.rmtree(folder)
+
+    def _append(self, name: str, content: bytes) -> None:
+        with writing(self.path / name), (self.path / name).open("ab") as file:
+            file.write(content)
+
+    def epoch(self, line: dict[str, Any]) -> None:
+        """Append a line to epochs.jsonl."""
+        self._append("epochs.jsonl", to_json(line).encode())
+
+    def phase(self, line: dict[str, Any]) -> None:
+        """Append a line to phases.jsonl."""
+        self._append("phases.jsonl", to_json(line).encode())
+
+    def steps(self, phase: int, stage: int, ce_old: np.ndarray, distillation: np.ndarray) -> None:
+        """Append a row a training step; NaN where a step has no such value."""
+        series = np.stack([np.asarray(ce_old, np.float32), np.asarray(distillation, np.float32)], axis=1)
+        place = np.tile(np.array([phase, stage], np.float32), (len(series), 1))
+        self._append("steps.bin", np.concatenate([place, series], axis=1).astype("<f4").tobytes())
+
+    def predictions(
+        self, phase: int, labels: np.ndarray, readouts: dict[str, tuple[np.ndarray, np.ndarray]], split: str = "test"
+    ) -> None:
+        """Store labels, and per readout the ids (N, 5) best first with their probabilities (N, 5)."""
+        arrays = {"labels": _smallest(np.asarray(labels))}
+        for name, (ids, probabilities) in readouts.items():
+            arrays[f"{name}_ids"] = _smallest(np.asarray(ids))
+            clean = np.clip(np.nan_to_num(np.asarray(probabilities, np.float32)), 0, 1)
+            arrays[f"{name}_probabilities"] = np.rint(clean * LARGEST).astype(np.uint8)
+        self._place(predictions_file(self.path, phase, split), to_npz(arrays))
+
+    def memory(self, phase: int, exemplars: dict[str, list[int]]) -> None:
+        """Store the exemplars kept after a phase, by class."""
+        self._place(phase_folder(self.path, phase) / "memory.json", to_json(exemplars))
+
+    def _place(self, path: Path, content: bytes | str) -> None:
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+        write_atomically(path, content)
+
+    def log(self, text: str) -> None:
+        """Append to log.txt, with the time."""
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        self._append("log.txt", f"{now} {text}\n".encode())
+
+    def offsets(self) -> dict[str, int]:
+        """How long each growing file is, once it is safely on the disk: what a checkpoint keeps for `reopen`."""
+        return {name: _synced_size(self.path / name) for name in CUT_BACK}
+
+    def finish(self) -> None:
+        """Pack the steps and mark the run as done."""
+        write_atomically(self.path / "steps.npz", to_npz(pack_steps(read_steps(self.path))))
+        with writing(self.path / "steps.bin"):
+            (self.path / "steps.bin").unlink(missing_ok=True)
+        write_atomically(self.path / "DONE", "")
+
+
+def _cut(path: Path, size: int) -> None:
+    found = path.stat().st_size if path.exists() else 0
+    if found < size:
+        raise BdrError(f"{path} has {found} bytes, the checkpoint was made at {size}: records were lost; start anew")
+    if found > size:
+        os.truncate(path, size)
+
+
+def _synced_size(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with writing(path), path.open("rb") as file:
+        os.fsync(file.fileno())
+        return os.fstat(file.fileno()).st_size

@@ -1,0 +1,528 @@
+"""The data sets: what they hold, and what they say about files, folders and arrays that are not right."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bdr.data import ABOUT, DATASETS, sets
+from bdr.data.published import PUBLISHED, md5_of
+from bdr.errors import BdrError, UsageError
+
+Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("sklearn")
+
+
+def without(monkeypatch, module):
+    """Makes `import module` fail, as if it were not installed."""
+    real = builtins.__import__
+
+    def importing(name, *rest):
+        if name.partition(".")[0] == module:
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+
+
+# The table of contents
+
+
+def test_every_data_set_has_a_line_about_it():
+    assert list(ABOUT) == list(DATASETS) == ["digits", "cifar10", "cifar100", "imagefolder"]
+
+
+def test_an_unknown_name_in_the_package_is_an_attribute_error():
+    import bdr.data
+
+    with pytest.raises(AttributeError, match="nothing_such"):
+        _ = bdr.data.nothing_such
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [("bdr.data.sets", {"sklearn", "PIL"}), ("bdr.data.fetch", {"torch", "numpy", "sklearn", "PIL"})],
+)
+def test_importing_brings_no_heavy_library_before_it_is_needed(module, absent):
+    code = f"import sys, {module}; print(*{absent!r} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert said.stdout.split() == []
+
+
+# Digits
+
+
+def test_digits_are_split_by_class_and_always_alike():
+    first, second = sets.digits(), sets.digits()
+    assert (len(first.train), len(first.test)) == (1346, 451)
+    share = np.bincount(first.test.labels) / (np.bincount(first.test.labels) + np.bincount(first.train.labels))
+    assert np.all(np.abs(share - 0.25) < 0.01)
+    assert np.array_equal(first.test.pixels, second.test.pixels)
+    assert first.source == second.source
+    assert len(first.source) == 12
+
+
+def test_digits_do_not_listen_to_the_seed():
+    np.random.seed(1)
+    first = sets.digits().test.pixels
+    np.random.seed(2)
+    assert np.array_equal(first, sets.digits().test.pixels)
+
+
+def test_digits_fill_the_range_of_bytes_and_are_never_mirrored():
+    digits = sets.digits()
+    assert digits.train.pixels.shape[1:] == (8, 8, 1)
+    assert digits.train.pixels.dtype == np.uint8
+    assert digits.train.labels.dtype == np.int64
+    assert (digits.train.pixels.min(), digits.train.pixels.max()) == (0, 255)
+    assert digits.augment.pad == 1
+    assert not digits.augment.flip
+
+
+def test_the_statistics_of_digits_are_those_of_its_training_images():
+    digits = sets.digits()
+    mean, std = sets.measure(digits.train.pixels)
+    assert digits.mean == pytest.approx(mean, abs=1e-4)
+    assert digits.std == pytest.approx(std, abs=1e-4)
+
+
+def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
+    without(monkeypatch, "sklearn")
+    with pytest.raises(UsageError, match=r"pip install 'bdr\[digits\]'"):
+        sets.digits()
+
+
+# CIFAR
+
+
+def cifar_file(key, labels, seed=0):
+    rows = np.random.default_rng(seed).integers(0, 256, (len(labels), 3072), dtype=np.uint8)
+    return {"data": rows, key: list(labels)}
+
+
+def write_cifar(root: Path, name: str, contents: dict, monkeypatch) -> Path:
+    """Small files in the published form, whose checksums are taken for the published ones."""
+    folder = root / PUBLISHED[name].folder
+    folder.mkdir(parents=True)
+    for file, content in contents.items():
+        raw = content if isinstance(content, bytes) else pickle.dumps(content, protocol=4)
+        (folder / file).write_bytes(raw)
+    trust(name, folder, monkeypatch)
+    return folder
+
+
+def trust(name, folder, monkeypatch):
+    checksums = {file: md5_of((folder / file).read_bytes()) for file in PUBLISHED[name].files}
+    monkeypatch.setitem(PUBLISHED, name, replace(PUBLISHED[name], files=checksums))
+
+
+@pytest.fixture
+def small100(tmp_path, monkeypatch):
+    contents = {
+        "train": cifar_file("fine_labels", [0, 1, 2, 0, 1, 2]),
+        "test": cifar_file("fine_labels", [2, 1, 0], seed=1),
+        "meta": {"fine_label_names": ["apple", "bee", "cup"]},
+    }
+    return write_cifar(tmp_path, "cifar100", contents, monkeypatch)
+
+
+@pytest.mark.parametrize("given", ["the folder", "its parent"])
+def test_cifar100_is_found_in_its_folder_and_from_the_parent(small100, given):
+    loaded = sets.cifar100(small100 if given == "the folder" else small100.parent)
+    assert loaded.train.pixels.shape == (6, 32, 32, 3)
+    assert loaded.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert loaded.test.labels.dtype == np.int64
+    assert loaded.classes == ("apple", "bee", "cup")
+    assert (loaded.mean, loaded.std) == sets.CIFAR100
+    assert (loaded.augment.pad, loaded.augment.flip) == (4, True)
+
+
+def test_cifar_pixels_keep_their_place_and_colour(small100):
+    row = pickle.loads((small100 / "train").read_bytes())["data"][3]
+    image = sets.cifar100(small100).train.pixels[3]
+    assert image[5, 7].tolist() == [row[5 * 32 + 7], row[1024 + 5 * 32 + 7], row[2048 + 5 * 32 + 7]]
+
+
+def test_cifar10_joins_its_five_batches_in_order(tmp_path, monkeypatch):
+    contents: dict = {f"data_batch_{i}": cifar_file("labels", [i - 1, 0], seed=i) for i in range(1, 6)}
+    contents |= {"test_batch": cifar_file("labels", [0, 4]), "batches.meta": {"label_names": list("abcde")}}
+    write_cifar(tmp_path, "cifar10", contents, monkeypatch)
+    loaded = sets.cifar10(tmp_path)
+    assert loaded.train.labels.tolist() == [0, 0, 1, 0, 2, 0, 3, 0, 4, 0]
+    assert (loaded.mean, loaded.std) == sets.CIFAR10
+
+
+def test_the_source_of_cifar_follows_its_checksums(small100, monkeypatch):
+    before = sets.cifar100(small100).source
+    (small100 / "test").write_bytes(pickle.dumps(cifar_file("fine_labels", [1]), protocol=4))
+    trust("cifar100", small100, monkeypatch)
+    assert sets.cifar100(small100).source != before
+    assert len(before) == 12
+
+
+class Attack:
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+def test_a_pickle_that_tries_to_run_code_is_refused_and_does_not_run(small100, monkeypatch, tmp_path):
+    mark = tmp_path / "the-code-ran"
+    (small100 / "train").write_bytes(pickle.dumps({"data": Attack(mark)}))
+    trust("cifar100", small100, monkeypatch)
+    with pytest.raises(BdrError, match=r"train tries to load (posix|nt)\.mkdir and was not read"):
+        sets.cifar100(small100)
+    assert not mark.exists()
+
+
+def test_a_wrong_checksum_is_told_before_anything_is_read(small100, tmp_path):
+    mark = tmp_path / "the-code-ran"
+    (small100 / "train").write_bytes(pickle.dumps(Attack(mark)))
+    with pytest.raises(BdrError, match=r"train is damaged: .* md5 .* bdr data fetch cifar100 --root DIR"):
+        sets.cifar100(small100)
+    assert not mark.exists()
+
+
+def test_a_truncated_file_is_damaged(small100):
+    whole = (small100 / "train").read_bytes()
+    (small100 / "train").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BdrError, match=r"train is damaged: its [\d,]+ bytes have md5"):
+        sets.cifar100(small100)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "cut short or no pickle"),
+        (b"no pickle at all", "cut short or no pickle"),
+        (pickle.dumps(cifar_file("fine_labels", [0]), protocol=4)[:900], "cut short or no pickle"),
+        ([1, 2], "holds a list, not the dictionary"),
+        ({"data": np.zeros((1, 3072), np.uint8)}, "has no 'fine_labels'; it has data"),
+        ({"data": np.zeros((1, 99), np.uint8), "fine_labels": [0]}, r"1 labels and uint8 data \(1, 99\)"),
+        ({"data": np.zeros((1, 3072)), "fine_labels": [0]}, "float64 data"),
+        ({"data": np.zeros((0, 3072), np.uint8), "fine_labels": []}, "0 labels"),
+        (cifar_file("fine_labels", [0, 3]), r"labels outside 0\.\.2"),
+    ],
+)
+def test_content_that_is_not_cifar_is_named_even_when_its_checksum_is_trusted(small100, monkeypatch, content, said):
+    raw = content if isinstance(content, bytes) else pickle.dumps(content, protocol=4)
+    (small100 / "train").write_bytes(raw)
+    trust("cifar100", small100, monkeypatch)
+    with pytest.raises(BdrError, match=said):
+        sets.cifar100(small100)
+
+
+@pytest.mark.parametrize("file", ["train", "test", "meta"])
+def test_a_missing_file_is_named_with_the_command_that_gets_it(small100, file):
+    (small100 / file).unlink()
+    with pytest.raises(UsageError, match=rf"{file}, which does not exist; .*bdr data fetch cifar100 --root DIR"):
+        sets.cifar100(small100)
+
+
+def test_a_folder_in_the_place_of_a_file_cannot_be_read(small100):
+    (small100 / "train").unlink()
+    (small100 / "train").mkdir()
+    with pytest.raises(BdrError, match="train cannot be read"):
+        sets.cifar100(small100)
+
+
+@pytest.mark.parametrize("load", [sets.cifar10, sets.cifar100])
+@pytest.mark.parametrize("below", ["nowhere", "file", "file/below", "x" * 300, "nul\0byte"])
+def test_a_root_that_is_no_folder_says_what_to_type(tmp_path, load, below):
+    (tmp_path / "file").write_text("a regular file")
+    with pytest.raises(UsageError, match=rf"there is no folder cifar-10.* bdr data fetch {load.__name__} --root DIR"):
+        load(tmp_path / below)
+
+
+def test_no_root_says_what_to_type():
+    with pytest.raises(UsageError, match="needs the folder that holds cifar-100-python/"):
+        sets.cifar100(None)
+
+
+@pytest.fixture
+def cifar100_folder():
+    if "BDR_CIFAR100" not in os.environ:
+        pytest.skip("BDR_CIFAR100 does not name a folder with CIFAR-100")
+    return os.environ["BDR_CIFAR100"]
+
+
+@pytest.mark.cifar
+def test_the_published_cifar100_has_500_and_100_images_a_class(cifar100_folder):
+    loaded = sets.cifar100(cifar100_folder)
+    assert np.bincount(loaded.train.labels).tolist() == [500] * 100
+    assert np.bincount(loaded.test.labels).tolist() == [100] * 100
+    assert (loaded.classes[0], loaded.classes[99]) == ("apple", "worm")
+    assert loaded.mean == pytest.approx(sets.measure(loaded.train.pixels)[0], abs=1e-3)
+
+
+# Folders of pictures
+
+
+def paint(path: Path, colour=(255, 0, 0), size=(20, 10), mode="RGB"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, colour).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for part, count in (("train", 3), ("test", 2)):
+        for colour, name in enumerate(("ant", "bee")):
+            for number in range(count):
+                paint(tmp_path / part / name / f"{number}.png", (100 * colour, number, 7))
+    return tmp_path
+
+
+def test_pictures_are_read_class_by_class_in_the_order_of_their_names(folder):
+    loaded = sets.imagefolder(folder, size=16)
+    assert loaded.train.pixels.shape == (6, 16, 16, 3)
+    assert loaded.train.pixels[:, 0, 0].tolist() == [[c, n, 7] for c in (0, 100) for n in (0, 1, 2)]
+    assert loaded.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert loaded.test.labels.tolist() == [0, 0, 1, 1]
+    assert loaded.classes == ("ant", "bee")
+    assert (loaded.augment.pad, loaded.augment.flip) == (2, True)
+    assert (loaded.mean, loaded.std) == sets.IMAGENET
+
+
+def test_val_stands_in_for_test(folder):
+    (folder / "test").rename(folder / "val")
+    assert len(sets.imagefolder(folder).test) == 4
+
+
+def test_without_a_test_folder_a_fifth_of_every_class_is_held_out(tmp_path):
+    for name in ("ant", "bee"):
+        for number in range(10):
+            paint(tmp_path / name / f"{number}.png", (number, 0, 0))
+    loaded, again = sets.imagefolder(tmp_path), sets.imagefolder(tmp_path)
+    assert np.bincount(loaded.test.labels).tolist() == [2, 2]
+    assert np.bincount(loaded.train.labels).tolist() == [8, 8]
+    assert loaded.source == again.source
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    for name in ("plane", "train"):
+        for number in range(2):
+            paint(tmp_path / name / f"{number}.png")
+    assert sets.imagefolder(tmp_path).classes == ("plane", "train")
+
+
+def test_the_middle_square_of_a_picture_is_taken(tmp_path):
+    picture = Image.new("RGB", (30, 10), (0, 0, 0))
+    picture.paste((255, 255, 255), (10, 0, 20, 10))
+    for number in range(2):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        picture.save(tmp_path / "a" / f"{number}.png")
+    assert sets.imagefolder(tmp_path, size=10).train.pixels.min() == 255
+
+
+def test_grey_pictures_and_other_endings_are_read_and_other_files_left_alone(tmp_path):
+    paint(tmp_path / "a" / "1.JPG", 9, mode="L")
+    paint(tmp_path / "a" / "2.bmp", (1, 2, 3))
+    (tmp_path / "a" / "notes.txt").write_text("no picture")
+    (tmp_path / "a" / ".hidden.png").write_text("no picture")
+    (tmp_path / ".git").mkdir()
+    loaded = sets.imagefolder(tmp_path)
+    assert (len(loaded.train), len(loaded.test), loaded.classes) == (1, 1, ("a",))
+
+
+def test_the_source_follows_the_pixels(folder):
+    before = sets.imagefolder(folder).source
+    paint(folder / "test" / "ant" / "0.png", (1, 1, 1))
+    assert sets.imagefolder(folder).source != before
+
+
+def test_an_unreadable_picture_is_named(folder):
+    (folder / "train" / "bee" / "1.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    with pytest.raises(BdrError, match=r"1\.png is no readable picture"):
+        sets.imagefolder(folder)
+
+
+def test_a_picture_that_ends_too_early_is_named(folder):
+    whole = folder / "train" / "bee" / "1.jpg"
+    paint(whole, size=(64, 64))
+    whole.write_bytes(whole.read_bytes()[:-300])
+    with pytest.raises(BdrError, match=r"1\.jpg is no readable picture"):
+        sets.imagefolder(folder)
+
+
+def test_a_picture_of_sixteen_bits_is_not_clipped_in_silence(folder):
+    paint(folder / "train" / "bee" / "1.png", 40000, mode="I;16")
+    with pytest.raises(UsageError, match=r"1\.png has more than 8 bits"):
+        sets.imagefolder(folder)
+
+
+@pytest.mark.parametrize(("part", "lacks"), [("train", "test"), ("test", "train")])
+def test_classes_that_differ_between_train_and_test_are_named(folder, part, lacks):
+    paint(folder / part / "cat" / "0.png")
+    with pytest.raises(UsageError, match=rf"the same classes: .*{lacks} lacks cat"):
+        sets.imagefolder(folder)
+
+
+def test_an_empty_class_is_named(folder):
+    (folder / "train" / "cat").mkdir()
+    with pytest.raises(UsageError, match="cat holds no pictures"):
+        sets.imagefolder(folder)
+
+
+def test_a_class_of_one_picture_cannot_be_split(tmp_path):
+    paint(tmp_path / "ant" / "0.png")
+    with pytest.raises(UsageError, match=r"class 'ant' .* has one picture"):
+        sets.imagefolder(tmp_path)
+
+
+def test_a_folder_without_classes_says_what_is_expected(tmp_path):
+    with pytest.raises(UsageError, match=r"no classes in .* expected is ROOT/train/CLASS"):
+        sets.imagefolder(tmp_path)
+
+
+@pytest.mark.parametrize("below", ["nowhere", "file", "file/below"])
+def test_a_root_of_pictures_that_is_no_folder_is_an_error(tmp_path, below):
+    (tmp_path / "file").write_text("a regular file")
+    with pytest.raises(UsageError, match="which is no folder; expected is ROOT"):
+        sets.imagefolder(tmp_path / below)
+
+
+def test_imagefolder_without_a_root_or_with_no_size_is_an_error(folder):
+    with pytest.raises(UsageError, match="was given no root"):
+        sets.imagefolder(None)
+    with pytest.raises(UsageError, match="0 pixels a side"):
+        sets.imagefolder(folder, size=0)
+
+
+def test_pictures_without_pillow_say_what_to_install(folder, monkeypatch):
+    without(monkeypatch, "PIL")
+    with pytest.raises(UsageError, match=r"pip install 'bdr\[images\]'"):
+        sets.imagefolder(folder)
+
+
+# Arrays
+
+
+def arrays(shape=(4, 6, 5, 3), dtype=np.uint8):
+    x = np.random.default_rng(0).random(shape)
+    x = (255 * x).astype(np.uint8) if dtype == np.uint8 else x.astype(dtype)
+    return {"train_x": x, "train_y": [0, 1, 0, 1], "test_x": x[:2].copy(), "test_y": [1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("shape", "becomes"),
+    [
+        ((4, 6, 5), (4, 6, 5, 1)),
+        ((4, 6, 5, 3), (4, 6, 5, 3)),
+        ((4, 3, 6, 5), (4, 6, 5, 3)),
+        ((4, 1, 6, 5), (4, 6, 5, 1)),
+    ],
+)
+def test_arrays_of_every_allowed_shape_become_channels_last(shape, becomes):
+    loaded = sets.from_arrays(**arrays(shape))
+    assert loaded.train.pixels.shape == becomes
+    assert loaded.train.labels.dtype == np.int64
+    assert loaded.classes == ("0", "1")
+    assert len(loaded.mean) == len(loaded.std) == becomes[3]
+
+
+def test_channels_first_keeps_every_pixel_in_its_place():
+    given = arrays((4, 3, 6, 5))
+    assert np.array_equal(sets.from_arrays(**given).train.pixels[2, 4, 1], given["train_x"][2, :, 4, 1])
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 6, 3), (4, 6, 5, 2), (4, 30), (4, 3, 6, 5, 3)])
+def test_shapes_that_cannot_be_told_are_refused(shape):
+    with pytest.raises(UsageError, match=r"train_x of shape .* there are 1 or 3 channels"):
+        sets.from_arrays(**arrays(shape))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_are_scaled_to_bytes(dtype):
+    given = arrays(dtype=dtype)
+    given["train_x"][0, 0, 0] = [0, 0.5, 1]
+    assert sets.from_arrays(**given).train.pixels[0, 0, 0].tolist() == [0, 128, 255]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -0.1, 1.1, 255.0])
+def test_floats_out_of_range_are_counted_and_the_first_is_shown(bad):
+    given = arrays(dtype=np.float64)
+    given["train_x"][2, 1, 3, 0] = given["train_x"][3, 0, 0, 0] = bad
+    with pytest.raises(UsageError, match=rf"2 of 360 .* the first {bad} at image 2, row 1, column 3, channel 0"):
+        sets.from_arrays(**given)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, bool, complex, object])
+def test_pixels_of_another_type_are_refused(dtype):
+    given = arrays()
+    given["test_x"] = given["test_x"].astype(dtype)
+    with pytest.raises(UsageError, match=r"test_x has type .*; use uint8 in 0\.\.255 or floats in 0\.\.1"):
+        sets.from_arrays(**given)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"train_y": [0, 1, 0]}, "train has 4 images and 3 labels"),
+        ({"train_y": [0, 2, 0, 2]}, "train_y has 2 where 1 is due"),
+        ({"train_y": [1, 1, 1, 1]}, "train_y has 1 where 0 is due"),
+        ({"train_y": [0, -1, 0, 1]}, "train_y has -1 where 0 is due"),
+        ({"train_y": [0, 10**15, 0, 1]}, "train_y has 1000000000000000 where 2 is due"),
+        ({"train_y": [0.0, 1.0, 0.0, 1.0]}, "labels are integers"),
+        ({"train_y": [[0], [1], [0], [1]]}, r"train_y has shape \(4, 1\)"),
+        ({"train_y": ["a", "b", "a", "b"]}, "labels are integers"),
+        ({"test_y": [0, 2]}, "test_y has the label 2, which no training image has"),
+        ({"test_x": np.zeros((2, 6, 6, 3), np.uint8)}, "differ in shape: 6 x 5 x 3 and 6 x 6 x 3"),
+        ({"test_x": np.zeros((0, 6, 5, 3), np.uint8), "test_y": np.zeros(0, int)}, "holds no pixels"),
+        ({"test_x": [[[1, 2], [3]]]}, "test_x is no array"),
+        ({"classes": ["a"]}, "1 class names"),
+        ({"classes": ["a", "a"]}, r"2 class names \(1 different\) for 2 labels"),
+        ({"mean": [0.5]}, "mean is .* each of the 3 channels"),
+        ({"mean": [0.5, 0.5, np.nan]}, "a finite number"),
+        ({"std": [0.2, 0.0, 0.2]}, "a number above 0"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_explained(change, said):
+    with pytest.raises(UsageError, match=said):
+        sets.from_arrays(**(arrays() | change))
+
+
+def test_the_statistics_of_arrays_are_measured_and_never_zero():
+    given = arrays((2000, 6, 5, 3)) | {"train_y": np.arange(2000) % 2}
+    given["train_x"][..., 2] = 51
+    loaded = sets.from_arrays(**given)
+    assert loaded.mean == pytest.approx(given["train_x"].mean((0, 1, 2)) / 255)
+    assert loaded.std[:2] == pytest.approx(given["train_x"].std((0, 1, 2))[:2] / 255)
+    assert loaded.std[2] == 1.0
+
+
+def test_what_is_given_with_arrays_is_kept():
+    augment = sets.Augment(pad=2, flip=True)
+    extra = {"classes": ["a", "b"], "mean": (0.1, 0.2, 0.3), "std": [1, 1, 1], "augment": augment, "name": "mine"}
+    loaded = sets.from_arrays(**arrays(), **extra)
+    assert (loaded.classes, loaded.mean, loaded.std) == (("a", "b"), (0.1, 0.2, 0.3), (1.0, 1.0, 1.0))
+    assert loaded.augment is augment
+    assert loaded.name == "mine"
+
+
+def test_the_source_of_arrays_follows_pixels_labels_and_names():
+    given = arrays()
+    other = arrays()
+    other["train_x"] = other["train_x"].copy()
+    other["train_x"][0, 0, 0, 0] ^= 1
+    loaded = [given, given, other, given | {"test_y": [0, 1]}, given | {"classes": ["a", "b"]}]
+    same, again, *rest = [sets.from_arrays(**one).source for one in loaded]
+    assert same == again
+    assert len({same, *rest}) == 4
+
+
+def test_tensors_are_arrays_too():
+    import torch
+
+    given = arrays((4, 3, 6, 5), np.float32)
+    tensors = {key: torch.as_tensor(np.asarray(value)) for key, value in given.items()}
+    assert sets.from_arrays(**tensors).source == sets.from_arrays(**given).source

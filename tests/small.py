@@ -1,0 +1,49 @@
+"""Small worlds to test in: a few images, a pool of them, a backbone that is one matrix."""
+
+import torch
+from torch import nn
+
+from bdr.data.augment import Augment
+from bdr.data.pool import Pool, Store
+from bdr.nets import Backbone, Features
+from bdr.types import Batch, Clock, Phase
+
+STILL = Augment(pad=0, flip=False)
+
+
+class Flat(Backbone):
+    """Pixels times a matrix."""
+
+    def __init__(self, pixels=16, dim=5):
+        super().__init__()
+        self.dim, self.matrix = dim, nn.Linear(pixels, dim, bias=False)
+
+    def forward(self, x):
+        return Features(self.matrix(x.flatten(1)))
+
+
+def make_flat(last_relu=True):
+    return Flat()
+
+
+def make_store(counts, seed=0, side=4, channels=1, augment=STILL):
+    """So many random images of each class, in mixed order."""
+    chance = torch.Generator().manual_seed(seed)
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    labels = labels[torch.randperm(len(labels), generator=chance)]
+    pixels = torch.randint(256, (len(labels), side, side, channels), generator=chance, dtype=torch.uint8)
+    return Store(pixels, labels, (0.4,) * channels, (0.3,) * channels, augment, "cpu")
+
+
+def make_pool(counts, old=0, each=3, seed=0, run_seed=1993, **store):
+    """The classes from `old` on in full, `each` exemplars of every class before."""
+    images = make_store(counts, seed, **store)
+    exemplars = [images.of_classes(k, k + 1)[:each] for k in range(old)]
+    phase = Phase(int(old > 0), old, len(counts))
+    new = images.of_classes(old, len(counts))
+    return Pool(images, phase, new, torch.cat([torch.zeros(0, dtype=torch.long), *exemplars]), run_seed)
+
+
+def make_batch(x, y):
+    now = torch.zeros((), dtype=torch.long)
+    return Batch(x, y, torch.arange(len(x)), Clock(now, now, now))

@@ -1,0 +1,348 @@
+"""BDR on its own: against the equations as slow loops, against the dossier's numbers, and against itself."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from references import SlowBDR, one_hot
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bdr.balance import BDR, COMPONENTS, FORMULAS
+
+COUNTS = (1, 2, 3, 5, 20, 40)
+K, DIM = len(COUNTS), 4
+SETTINGS = [
+    {"m": 0.8, "m_prime": 0.8, "beta": 0.99, "tau": 1.0},
+    {"m": 0.3, "m_prime": 0.6, "beta": 0.5, "tau": 2.0},
+    {"m": 0.0, "m_prime": 0.0, "beta": 0.9, "tau": 0.5},
+    {"m": 1.0, "m_prime": 0.2, "beta": 0.0, "tau": 1.5},
+    {"m": 0.5, "m_prime": 1.0, "beta": 1.0, "tau": 1.0},
+]
+ROUTES = [(formula, values) for formula in FORMULAS for values in SETTINGS]
+some_share = st.floats(0, 1)
+
+
+def images(seed=0, counts=COUNTS, dtype=torch.float64):
+    """Labels and features of a phase, every class with a centre and a width of its own."""
+    chance = torch.Generator().manual_seed(seed)
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    centres, widths = torch.randn(len(counts), DIM, generator=chance), torch.rand(len(counts), 1, generator=chance) + 0.1
+    noise = torch.randn(len(labels), DIM, generator=chance)
+    return labels, (centres[labels] + widths[labels] * noise).to(dtype)
+
+
+def batches(seed=1, steps=50, classes=K, dtype=torch.float64):
+    """Batches in which classes are absent, single and several; features drift, as they do in training."""
+    chance = torch.Generator().manual_seed(seed)
+    for step in range(steps):
+        size = int(torch.randint(1, 14, (), generator=chance))
+        y = torch.randint(classes, (size,), generator=chance)
+        yield (torch.randn(size, DIM, generator=chance) * (1 + step / 25) + 0.1 * y[:, None]).to(dtype), y
+
+
+def begun(seed=0, counts=COUNTS, dtype=torch.float64, **values):
+    balance = BDR(**values)
+    balance.begin(*images(seed, counts, dtype))
+    return balance
+
+
+def observed(steps=10, seed=1, **values):
+    balance = begun(**values)
+    for features, y in batches(seed, steps):
+        balance.observe(features, y)
+    return balance
+
+
+def loss_and_offset(balance, seed=3):
+    logits = torch.randn(8, balance.classes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    y = torch.arange(8) % balance.classes
+    return F.cross_entropy(logits + balance.offset, y), F.cross_entropy(logits, y)
+
+
+def near(ours, theirs):
+    torch.testing.assert_close(ours, torch.tensor(theirs, dtype=ours.dtype), rtol=0, atol=1e-9)
+
+
+def agree(balance, slow):
+    near(balance.mean, slow.mean)
+    near(balance.spread, slow.spread)
+    near(balance.offset, slow.offset)
+
+
+def test_the_random_batches_hold_absent_single_and_several():
+    seen = {min(int((y == k).sum()), 2) for _, y in batches() for k in range(K)}
+    assert seen == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("formula", "values"), ROUTES)
+def test_fifty_steps_follow_the_equations(formula, values):
+    labels, features = images()
+    balance, slow = BDR(formula=formula, **values), SlowBDR(labels.tolist(), features.tolist(), K, formula=formula, **values)
+    balance.begin(labels, features)
+    agree(balance, slow)
+    for features, y in batches():
+        balance.observe(features, y)
+        slow.step(features.tolist(), one_hot(y.tolist(), K))
+        agree(balance, slow)
+
+
+@pytest.mark.parametrize("formula", ["corrected", "anchored"])
+def test_mixed_targets_count_in_parts(formula):
+    labels, features = images()
+    values = SETTINGS[0] | {"formula": formula}
+    balance, slow = BDR(**values), SlowBDR(labels.tolist(), features.tolist(), K, **values)
+    balance.begin(labels, features)
+    for features, y in batches(steps=20):
+        mixed = 0.7 * F.one_hot(y, K).double() + 0.3 * F.one_hot(y.roll(1), K).double()
+        balance.observe(features, mixed)
+        slow.step(features.tolist(), mixed.tolist())
+        agree(balance, slow)
+
+
+def worked_example(m):
+    """50 old classes of 20 images and spread 1, 10 new ones of 500 and spread 2."""
+    counts, spreads = [20] * 50 + [500] * 10, [1.0] * 50 + [2.0] * 10
+    labels = torch.repeat_interleave(torch.arange(60), torch.tensor(counts))
+    signs = torch.cat([torch.tensor([1.0, -1.0]).repeat(n // 2) * math.sqrt(s) for n, s in zip(counts, spreads, strict=True)])
+    balance = BDR(m=m)
+    balance.begin(labels, signs[:, None].double())
+    return balance
+
+
+@pytest.mark.parametrize(("m", "ratio"), [(1.0, 25.0), (0.8, 10.865), (0.5, 4.296), (0.0, 0.5)])
+def test_the_worked_example_gives_the_printed_ratios(m, ratio):
+    initial = worked_example(m).initial
+    assert float(initial[-1] / initial[0]) == pytest.approx(ratio, abs=5e-4)
+
+
+def test_the_worked_example_gives_the_printed_offsets():
+    balance = worked_example(0.8)
+    assert balance.initial[[0, -1]].tolist() == pytest.approx([0.006303, 0.068485], abs=5e-7)
+    assert (balance.offset[[0, -1]] - math.log(60)).tolist() == pytest.approx([-5.0667, -2.6811], abs=5e-5)
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("formula", ["corrected", "anchored"])
+def test_with_both_shares_one_it_is_logit_adjustment(formula, tau):
+    balance = observed(m=1.0, m_prime=1.0, tau=tau, formula=formula)
+    adjustment = tau * torch.log(torch.tensor(COUNTS, dtype=torch.float64) / sum(COUNTS))
+    torch.testing.assert_close(balance.offset, adjustment + tau * math.log(K), rtol=0, atol=1e-12)
+    logits, y = torch.randn(6, K, dtype=torch.float64), torch.arange(6) % K
+    torch.testing.assert_close(F.cross_entropy(logits + balance.offset, y), F.cross_entropy(logits + adjustment, y))
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_flat_prior_leaves_the_loss_alone(formula):
+    labels = torch.arange(4).repeat_interleave(2)
+    features = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).repeat(4, 1) + labels[:, None]
+    balance = BDR(formula=formula)
+    balance.begin(labels, features)
+    balance.observe(features, labels)
+    shifted, plain = loss_and_offset(balance)
+    torch.testing.assert_close(shifted, plain, rtol=0, atol=1e-10)
+    assert float(balance.offset.abs().max()) < 1e-10
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_the_gradient_is_softmax_of_shifted_logits_minus_one_hot(formula):
+    balance, (features, y) = begun(formula=formula), list(batches(steps=8))[-1]
+    logits = torch.randn(len(y), K, dtype=torch.float64, requires_grad=True)
+    F.cross_entropy(balance(logits, features, y), y, reduction="sum").backward()
+    expected = torch.softmax(logits.detach() + balance.offset, 1) - F.one_hot(y, K)
+    torch.testing.assert_close(logits.grad, expected, rtol=0, atol=1e-12)
+
+
+def test_the_batch_is_observed_before_it_is_classified():
+    balance, other, (features, y) = begun(beta=0.5), begun(beta=0.5), next(batches())
+    other.observe(features, y)
+    torch.testing.assert_close(balance(torch.zeros(len(y), K), features, y)[0], other.offset.float())
+    assert not torch.equal(other.offset, begun(beta=0.5).offset)
+
+
+def test_no_gradient_reaches_the_features():
+    balance, (features, y) = begun(), next(batches())
+    features.requires_grad_()
+    logits = torch.zeros(len(y), K, dtype=torch.float64, requires_grad=True)
+    balance(logits, features, y).sum().backward()
+    assert features.grad is None
+    assert not balance.mean.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_one_exemplar_in_a_class_lets_no_infinity_through(formula, dtype):
+    balance = begun(counts=(1, 1, 30), formula=formula, dtype=dtype)
+    assert balance.spread[:2].tolist() == [0, 0]
+    assert balance.offset.isfinite().all()
+    for features, y in batches(steps=20, classes=3, dtype=dtype):
+        balance.observe(features, y)
+        assert balance.offset.isfinite().all()
+        assert balance.spread.isfinite().all()
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_large_tau_keeps_the_offset_finite(formula):
+    balance = begun(counts=(1, 10, 30), m=0.0, m_prime=0.0, tau=4.0, formula=formula, dtype=torch.float32)
+    assert balance.offset.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("components", "same_as"),
+    [
+        ("cr", {"m": 1.0, "m_prime": 1.0, "beta": 0.7}),
+        ("cr+dc", {"m": 0.3, "m_prime": 0.4, "beta": 0.0}),
+        ("cr+dc+momentum", {"m": 0.3, "m_prime": 0.4, "beta": 0.7}),
+    ],
+)
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_components_are_the_right_shares_and_momentum(components, same_as, formula):
+    short = observed(m=0.3, m_prime=0.4, beta=0.7, components=components, formula=formula)
+    assert torch.equal(short.offset, observed(formula=formula, **same_as).offset)
+
+
+def test_the_components_differ():
+    offsets = [observed(components=components).offset for components in COMPONENTS]
+    assert not any(torch.allclose(offsets[i], offsets[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_with_momentum_one_the_offset_stays_where_it_began(formula):
+    assert torch.allclose(observed(beta=1.0, formula=formula).offset, begun(beta=1.0, formula=formula).offset)
+
+
+def test_in_eval_mode_logits_stay_plain_and_nothing_moves():
+    balance, (features, y) = begun().eval(), next(batches())
+    before = {name: value.clone() for name, value in balance.state_dict().items()}
+    logits = torch.randn(len(y), K)
+    assert torch.equal(balance(logits, features, y), logits)
+    assert all(torch.equal(before[name], value) for name, value in balance.state_dict().items())
+
+
+def test_before_any_phase_logits_stay_plain():
+    logits = torch.randn(3, 2)
+    assert torch.equal(BDR()(logits, torch.randn(3, DIM), torch.tensor([0, 1, 1])), logits)
+
+
+@pytest.mark.parametrize("name", ["m", "m_prime", "beta"])
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+def test_shares_outside_zero_and_one_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"{name} = .* is not in \[0, 1\]"):
+        BDR(**{name: value})
+
+
+def test_unknown_formulas_and_components_are_refused_with_the_list_of_known_ones():
+    with pytest.raises(ValueError, match="no formula 'paper'; there are corrected, released, anchored"):
+        BDR(formula="paper")
+    with pytest.raises(ValueError, match=r"no components 'dc'; there are cr\+dc\+momentum, cr\+dc, cr"):
+        BDR(components="dc")
+
+
+@pytest.mark.parametrize(("labels", "classes", "missing"), [([0, 2], None, "[1]"), ([0, 1], 4, "[2, 3]")])
+def test_a_class_without_any_image_is_refused(labels, classes, missing):
+    with pytest.raises(ValueError, match="at least one image of every class") as error:
+        BDR().begin(torch.tensor(labels), torch.randn(2, DIM), classes)
+    assert missing in str(error.value)
+
+
+def test_a_new_phase_starts_afresh():
+    balance = observed()
+    balance.begin(*images(7, (4, 4, 9, 9, 9, 9, 30)))
+    assert balance.classes == 7
+    assert torch.equal(balance.offset, begun(7, (4, 4, 9, 9, 9, 9, 30)).offset)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=2, max_size=6),
+    seed=st.integers(0, 1000),
+    scale=st.sampled_from([1e-3, 1.0, 50.0]),
+    values=st.fixed_dictionaries(
+        {"m": some_share, "m_prime": some_share, "beta": some_share, "tau": st.floats(0, 2)}
+        | {"formula": st.sampled_from(FORMULAS)}
+    ),
+)
+def test_the_offset_is_always_finite(counts, seed, scale, values):
+    balance = BDR(**values)
+    labels, features = images(seed, counts, torch.float32)
+    balance.begin(labels, features * scale)
+    for features, y in batches(seed, 3, len(counts), torch.float32):
+        balance.observe(features * scale, y)
+        assert balance.offset.isfinite().all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(constant=st.floats(-50, 50), seed=st.integers(0, 1000), formula=st.sampled_from(FORMULAS))
+def test_a_constant_on_all_logits_changes_nothing(constant, seed, formula):
+    features, y = next(batches(seed))
+    logits = torch.randn(len(y), K, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    plain = F.cross_entropy(begun(formula=formula)(logits, features, y), y)
+    shifted = F.cross_entropy(begun(formula=formula)(logits + constant, features, y), y)
+    torch.testing.assert_close(shifted, plain, rtol=0, atol=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), formula=st.sampled_from(["corrected", "anchored"]), data=st.data())
+def test_the_order_within_a_batch_does_not_count(seed, formula, data):
+    features, y = next(batches(seed))
+    order = torch.tensor(data.draw(st.permutations(range(len(y)))))
+    one, other = begun(formula=formula, beta=0.5), begun(formula=formula, beta=0.5)
+    one.observe(features, y)
+    other.observe(features[order], y[order])
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], value, rtol=0, atol=1e-10)
+
+
+def test_in_the_released_formula_the_last_class_to_appear_sets_the_pace():
+    """Two samples of class 0 (n = 2, weight 1/2) and two of class 1 (n = 6, weight 3/4), in both orders."""
+    labels, rows = torch.tensor([0] * 2 + [1] * 6), torch.tensor([[2.0], [-2.0]] * 4).double()
+    paces = {}
+    for order in ((0, 0, 1, 1), (1, 1, 0, 0)):
+        balance = BDR(formula="released")
+        balance.begin(labels, rows)
+        balance.observe(torch.tensor([[1.0], [-1.0], [1.0], [-1.0]]).double(), torch.tensor(order))
+        paces[order] = balance.spread.tolist()
+    assert paces[0, 0, 1, 1] == pytest.approx([0.75 * 4 + 0.25] * 2)
+    assert paces[1, 1, 0, 0] == pytest.approx([0.5 * 4 + 0.5] * 2)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), formula=st.sampled_from(["corrected", "anchored"]))
+def test_one_hot_targets_do_what_ids_do(seed, formula):
+    ids, soft = begun(formula=formula, beta=0.5), begun(formula=formula, beta=0.5)
+    for features, y in batches(seed, 3):
+        ids.observe(features, y)
+        soft.observe(features, F.one_hot(y, K).double())
+    for name, value in ids.state_dict().items():
+        torch.testing.assert_close(soft.state_dict()[name], value, rtol=0, atol=1e-10)
+
+
+class NoHostRead(TorchDispatchMode):
+    """Refuses every operation by which the host learns a value."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero), func
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_step_never_reads_a_value_on_the_host(formula):
+    balance = begun(formula=formula)
+    for features, y in batches(steps=3):
+        with NoHostRead():
+            balance.observe(features, y)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_step_compiles_in_one_graph_and_is_the_same(formula, soft):
+    eager, whole = begun(formula=formula, beta=0.5), begun(formula=formula, beta=0.5)
+    compiled = torch.compile(whole.observe, fullgraph=True, backend="eager", dynamic=False)
+    for features, y in [(f[:4], y[:4]) for f, y in batches(steps=20) if len(y) >= 4][:5]:
+        y = F.one_hot(y, K).double() if soft else y
+        eager.observe(features, y)
+        compiled(features, y)
+    for name, value in eager.state_dict().items():
+        assert torch.equal(whole.state_dict()[name], value)

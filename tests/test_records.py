@@ -1,0 +1,242 @@
+"""A run directory survives what happens to it: kills, full disks, other people's folders."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run, RunWriter, differences, find_runs, write_atomically
+
+INFO = {
+    "title": "ucir+bdr",
+    "seed": 1993,
+    "fingerprint": "3fa9c1",
+    "protocol": {"data": "digits", "memory": 5, "augment": ("shift", 1)},
+    "classes": ["a", "b", "c"],
+    "phases": [[0, 2], [2, 3]],
+}
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return RunWriter.create(tmp_path / "run", INFO)
+
+
+def write_phase(writer, phase, steps=4):
+    writer.epoch({"phase": phase, "epoch": 0, "loss": 0.5})
+    writer.steps(phase, 0, np.arange(steps) + phase, np.full(steps, np.nan))
+    writer.predictions(
+        phase, np.array([0, 1]), {"cnn": (np.array([[0, 1], [1, 0]]), np.array([[0.9, 0.1], [0.6, 0.4]]))}
+    )
+    writer.memory(phase, {"a": [3, 1]})
+    writer.phase({"phase": phase, "seen": 2 + phase, "accuracy": {"cnn": 90.0}})
+
+
+def content(folder):
+    """All files but the log, which has times in it."""
+    files = [file for file in sorted(Path(folder).rglob("*")) if file.is_file() and file.name != "log.txt"]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def test_what_is_written_is_read_back(writer):
+    write_phase(writer, 0)
+    writer.log("phase 0 is over")
+    writer.finish()
+    run = Run.open(writer.path)
+    assert (run.title, run.seed, run.fingerprint, run.done) == ("ucir+bdr", 1993, "3fa9c1", True)
+    assert run.phases == [{"phase": 0, "seen": 2, "accuracy": {"cnn": 90.0}}]
+    assert run.epochs[0]["loss"] == 0.5
+    assert json.loads((writer.path / "phase-00/memory.json").read_text()) == {"a": [3, 1]}
+    assert (writer.path / "log.txt").read_text().endswith(" phase 0 is over\n")
+
+
+def test_predictions_come_back_with_their_probabilities(writer):
+    write_phase(writer, 0)
+    stored = Run.open(writer.path).predictions(0)
+    assert stored["cnn_ids"].tolist() == [[0, 1], [1, 0]]
+    assert stored["cnn_probabilities"].dtype == np.float32
+    np.testing.assert_allclose(stored["cnn_probabilities"], [[0.9, 0.1], [0.6, 0.4]], atol=0.5 / 255 + 1e-6)
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(255, np.uint8), (256, np.uint16)])
+def test_class_ids_take_two_bytes_only_where_one_does_not_do(writer, largest, dtype):
+    writer.predictions(0, np.array([largest]), {"nme": (np.array([[largest]]), np.ones((1, 1)))}, split="val")
+    stored = Run.open(writer.path).predictions(0, "val")
+    assert stored["labels"].dtype == stored["nme_ids"].dtype == dtype
+    assert stored["nme_ids"].tolist() == [[largest]]
+
+
+def test_predictions_that_were_never_made_are_named(writer):
+    with pytest.raises(BdrError, match=r"phase-07.predictions\.npz is missing"):
+        Run.open(writer.path).predictions(7)
+
+
+def test_steps_read_the_same_before_and_after_packing(writer):
+    write_phase(writer, 0)
+    writer.steps(1, 2, np.array([1.5, np.nan]), np.array([0.1, 0.2]))
+    before = Run.open(writer.path).steps(1)
+    writer.finish()
+    after = Run.open(writer.path).steps(1)
+    for name in ("stage", "ce_old", "distillation"):
+        np.testing.assert_array_equal(before[name], after[name])
+    assert not (writer.path / "steps.bin").exists()
+    assert sorted(np.load(writer.path / "steps.npz").files)[-3:] == [
+        "phase-01/ce_old",
+        "phase-01/distillation",
+        "phase-01/stage",
+    ]
+
+
+def test_json_stays_strict_when_a_loss_is_not_a_number(writer):
+    writer.epoch({"loss": float("nan"), "terms": {"ce": np.float32("inf")}, "lr": np.float64(0.5)})
+    assert (writer.path / "epochs.jsonl").read_text() == '{"loss": null, "terms": {"ce": null}, "lr": 0.5}\n'
+
+
+def test_a_reopened_run_ends_where_the_whole_one_does(tmp_path):
+    whole = RunWriter.create(tmp_path / "whole", INFO)
+    broken = RunWriter.create(tmp_path / "broken", INFO)
+    for each in (whole, broken):
+        write_phase(each, 0)
+    offsets = broken.offsets()
+    broken.epoch({"phase": 1, "epoch": 0, "loss": 9.0})
+    broken.steps(1, 0, np.ones(3), np.ones(3))
+    broken.memory(1, {"b": [2]})
+    broken = RunWriter.reopen(broken.path, offsets)
+    for each in (whole, broken):
+        write_phase(each, 1)
+        each.finish()
+    assert content(whole.path) == content(broken.path)
+
+
+def test_a_run_killed_while_finishing_can_be_reopened(writer):
+    write_phase(writer, 0)
+    offsets = writer.offsets()
+    rows = (writer.path / "steps.bin").read_bytes()
+    writer.finish()
+    RunWriter.reopen(writer.path, offsets)
+    assert (writer.path / "steps.bin").read_bytes() == rows
+    assert not (writer.path / "DONE").exists()
+    assert not (writer.path / "steps.npz").exists()
+
+
+def test_reopening_without_offsets_begins_anew(writer):
+    write_phase(writer, 0)
+    RunWriter.reopen(writer.path, {})
+    run = Run.open(writer.path)
+    assert (run.phases, run.epochs, len(run.steps(0)["ce_old"])) == ([], [], 0)
+    assert not (writer.path / "phase-00").exists()
+
+
+def test_records_shorter_than_the_checkpoint_are_an_error(writer):
+    with pytest.raises(BdrError, match=r"phases\.jsonl has 0 bytes, the checkpoint was made at 10"):
+        RunWriter.reopen(writer.path, {"phases.jsonl": 10})
+
+
+def test_a_half_written_last_line_is_ignored(writer):
+    write_phase(writer, 0)
+    for name, rest in (("phases.jsonl", b'{"phase": 1, "acc'), ("epochs.jsonl", b"{"), ("steps.bin", b"\0" * 7)):
+        with (writer.path / name).open("ab") as file:
+            file.write(rest)
+    run = Run.open(writer.path)
+    assert (len(run.phases), len(run.epochs), len(run.steps(0)["ce_old"])) == (1, 1, 4)
+
+
+def test_the_same_configuration_may_begin_anew(writer):
+    write_phase(writer, 0)
+    assert Run.open(RunWriter.create(writer.path, INFO).path).phases == []
+
+
+def test_another_configuration_is_refused_and_its_facts_are_named(writer):
+    other = {**INFO, "fingerprint": "beef00", "protocol": {**INFO["protocol"], "memory": 20}}
+    with pytest.raises(UsageError, match="belongs to another configuration: memory is 5 there and 20 here"):
+        RunWriter.create(writer.path, other)
+
+
+def test_another_seed_is_refused(writer):
+    with pytest.raises(UsageError, match="seed is 1993 there and 1 here"):
+        RunWriter.create(writer.path, {**INFO, "seed": 1})
+
+
+def test_a_hidden_difference_is_told_by_the_fingerprints(writer):
+    with pytest.raises(UsageError, match="fingerprint 3fa9c1 there and beef00 here"):
+        RunWriter.create(writer.path, {**INFO, "fingerprint": "beef00"})
+
+
+def test_somebody_elses_folder_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match=r"not a run \(it holds thesis\.tex\)"):
+        RunWriter.create(tmp_path, INFO)
+    with pytest.raises(UsageError, match="is a file"):
+        RunWriter.create(tmp_path / "thesis.tex", INFO)
+    assert [item.name for item in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_creation_that_was_killed_can_be_repeated(tmp_path):
+    (tmp_path / "run.json.17.partial").write_text("{")
+    assert Run.open(RunWriter.create(tmp_path, INFO).path).seed == 1993
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_named_when_a_line_is_appended(writer):
+    (writer.path / "epochs.jsonl").symlink_to("/dev/full")
+    with pytest.raises(BdrError, match=r"cannot write .*epochs\.jsonl: No space left"):
+        writer.epoch({"loss": 1.0})
+
+
+def test_an_atomic_write_that_fails_leaves_the_old_file_and_no_litter(tmp_path):
+    path = tmp_path / "state"
+    write_atomically(path, "old")
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from bdr.records import write_atomically\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "write_atomically(Path(sys.argv[1]), b'x' * 5000)"
+    )
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, cwd=root)
+    assert f"BdrError: cannot write {path}: File too large" in done.stderr
+    assert path.read_text() == "old"
+    assert [item.name for item in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_folder_without_a_run_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match=r"has no run\.json"):
+        Run.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"title": "x"}', "\x00\xff"])
+def test_a_damaged_run_json_is_named(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(BdrError, match=r"run\.json is damaged"):
+        Run.open(tmp_path)
+
+
+def test_damaged_runs_are_skipped_with_their_names(tmp_path):
+    for name in ("good", "bad_line", "bad_steps", "lost", "young"):
+        writer = RunWriter.create(tmp_path / name, INFO)
+        if name != "young":
+            write_phase(writer, 0)
+            writer.finish()
+    (tmp_path / "bad_line/phases.jsonl").write_text('{"phase": 0\n{}\n')
+    (tmp_path / "bad_steps/steps.npz").write_bytes(b"PK not a zip")
+    (tmp_path / "lost/run.json").unlink()
+    runs, warnings = find_runs(tmp_path)
+    assert [run.path.name for run in runs] == ["good"]
+    text = "\n".join(warnings)
+    assert len(warnings) == 4
+    for part in ("bad_line/phases.jsonl, line 1 is damaged", "bad_steps/steps.npz is damaged", "lost is not a run"):
+        assert part in text
+    assert "young has no finished phase yet" in text
+
+
+def test_differences_name_the_facts_that_are_not_shared(tmp_path):
+    one = RunWriter.create(tmp_path / "one", INFO)
+    two = RunWriter.create(
+        tmp_path / "two", {**INFO, "protocol": {**INFO["protocol"], "memory": 20, "net": "resnet32"}}
+    )
+    assert differences([Run.open(one.path)]) == {}
+    assert differences([Run.open(one.path), Run.open(two.path)]) == {"memory": [5, 20], "net": [None, "resnet32"]}
