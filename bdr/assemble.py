@@ -23,7 +23,7 @@ from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
-from bdr.nets import NETS, MakeBackbone
+from bdr.nets import NETS, Backbone, MakeBackbone
 from bdr.plugins import PLUGINS, Plugin
 from bdr.scenario import Protocol, class_order
 from bdr.seeding import seed_of
@@ -40,19 +40,24 @@ class Plan:
     info: dict[str, Any]
 
 
-def resolve(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """A name of the table, or `package.module:Name` of one's own."""
+def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
+    """A name of the table, or `package.module:Name` of one's own: a class derived from `base`, or what makes one."""
     if ":" not in name:
         if name not in table:
             raise unknown(kind, name, table)
         return table[name]
     module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise UsageError(f"{kind} '{name}' is not like package.module:Name")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         raise UsageError(f"{kind} '{name}': cannot import {module} ({error}); is it on PYTHONPATH?") from None
     except AttributeError:
         raise UsageError(f"{kind} '{name}': {module} has no {attribute}") from None
+    if not callable(found) or (isinstance(found, type) and not issubclass(found, base)):
+        raise UsageError(f"'{name}' is not a {kind}: {found!r} does not derive from {base.__module__}.{base.__name__}")
+    return found
 
 
 def short(name: str) -> str:
@@ -107,7 +112,7 @@ def store_of(images: Images, data: DataSet, order: Sequence[int], device: torch.
 def make_plugins(config: Config) -> list[Plugin]:
     plugins = []
     for name in config.plugins:
-        kind = resolve("plug-in", name, PLUGINS)
+        kind = resolve("plug-in", name, PLUGINS, Plugin)
         plugin = build(kind, config, name)
         if not isinstance(plugin, Plugin):
             raise UsageError(f"'{name}' is not a plug-in: {kind} does not derive from bdr.plugins.Plugin")
@@ -142,7 +147,7 @@ def make_method(config: Config, channels: int, plugins: Sequence[Plugin]) -> Met
     make: MakeBackbone = backbone_maker(config.net, channels)
     for plugin in plugins:
         make = plugin.net(make)
-    kind = resolve("method", config.method, METHODS)
+    kind = resolve("method", config.method, METHODS, Method)
     torch.manual_seed(seed_of(config.seed, "init"))
     method = build(kind, config, config.method, make)
     if not isinstance(method, Method):
@@ -151,7 +156,7 @@ def make_method(config: Config, channels: int, plugins: Sequence[Plugin]) -> Met
 
 
 def backbone_maker(net: str, channels: int) -> MakeBackbone:
-    build_net = resolve("net", net, NETS)
+    build_net = resolve("net", net, NETS, Backbone)
     return lambda **options: build_net(channels=channels, **options)
 
 
@@ -186,10 +191,14 @@ def stage_adjuster(config: Config) -> Callable[[list[Stage]], list[Stage]]:
 
 
 def check_stages(config: Config, method: Method, phases: Sequence[Phase]) -> None:
-    names = {stage.name for phase in phases for stage in method.stages(phase, config.stage)}
+    """Every stage of every phase, as it will be run: its name, its fields, and an objective that the method has."""
+    stages = [stage for phase in phases for stage in method.stages(phase, config.stage)]
     for name in config.stages:
-        if name not in names:
+        if name not in (names := {stage.name for stage in stages}):
             raise unknown("stage", name, names)
+    for stage in stage_adjuster(config)(stages):
+        if not callable(getattr(method, stage.loss, None)):
+            raise UsageError(f"stage.loss = '{stage.loss}' is not allowed: {config.method} has no such objective")
 
 
 def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None = None) -> Plan:
@@ -320,16 +329,18 @@ def first_phase_key(config: Config, info: dict[str, Any], plugins: Sequence[Plug
     """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that idle in it."""
     facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
     facts["order"] = info["order"][: info["phases"][0][1]]
-    active = [plugin.name for plugin in plugins if plugin.acts_in_first_phase]
-    settings = {name: config.settings.get(name, {}) for name in [short(config.method), *active]}
+    active = [name for name, plugin in zip(config.plugins, plugins, strict=True) if plugin.acts_in_first_phase]
+    settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, *active))}
     machine = [info["engine"], info["device"]["name"], info["versions"]]
     stage = [asdict(config.stage), config.stages]
-    return digest([facts, config.method, active, settings, stage, config.seed, machine, code_version()])[:16]
+    code = code_version(config.method, config.net, *active)
+    return digest([facts, config.method, active, settings, stage, config.seed, machine, code])[:16]
 
 
-def code_version() -> str:
-    """A hash of this package's source: a changed line may change what a first phase comes to."""
+def code_version(*names: str) -> str:
+    """A hash of this package's source and of one's own modules among the names: a changed line may change a result."""
     total = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
+    own = [importlib.import_module(name.partition(":")[0]).__file__ for name in names if ":" in name]
+    for file in [*sorted(Path(__file__).parent.rglob("*.py")), *(Path(file) for file in own if file)]:
         total.update(file.read_bytes())
     return total.hexdigest()

@@ -60,7 +60,8 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, _: Any) -> None:
         if asked:
-            raise KeyboardInterrupt
+            typer.echo("bdr: left at once; the last checkpoint is kept", err=True)
+            raise SystemExit(130)  # typer would take a KeyboardInterrupt for itself
         asked.append(number)
         typer.echo("stopping after this step, and saving ... (once more to leave at once)", err=True)
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from bdr import api
 from bdr.assemble import Plan, plan_run
-from bdr.config import Config, from_yaml, parse_setting, to_yaml
+from bdr.config import Config, from_yaml, parse_setting, to_yaml, with_settings
 from bdr.display import Lines, Workload, display
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs
@@ -40,12 +40,9 @@ def configurations(
 ) -> tuple[list[Config], list[str]]:
     """One configuration a seed: the recipe, then the file, then options, then --set."""
     from_file = {} if file is None else read_config(file)
-    dotted = [*flattened(from_file), *(parse_setting(text) for text in settings)]
-    data = data or from_file.get("data")
-    made, notes = api.configure(what, data, dotted, {k: v for k, v in fields.items() if k not in from_file})
-    if overruled := {k: v for k, v in fields.items() if k in from_file}:
-        made = api.changed(made, overruled)
-    return [made if seed is None else api.changed(made, {"seed": seed}) for seed in seeds], notes
+    made, notes = api.configure(what, data or from_file.get("data"), flattened(from_file))
+    made, further = with_settings(api.changed(made, fields), [parse_setting(text) for text in settings])
+    return [made if seed is None else api.changed(made, {"seed": seed}) for seed in seeds], notes + further
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -53,6 +50,8 @@ def read_config(file: Path) -> dict[str, Any]:
         return from_yaml(file.read_text(), str(file))
     except OSError as error:
         raise UsageError(f"--config {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--config {file} is not YAML: it is not text") from None
 
 
 def flattened(fields: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -255,7 +254,8 @@ def clean_runs(runs: Path, yes: bool) -> None:
     doomed = removable(runs)
     freed = sum(size_of(path) for path in doomed)
     for path in doomed:
-        out.print(f"{'removed' if yes else 'would remove'} {path} ({size_of(path) / 2**20:.1f} MiB)", soft_wrap=True)
+        done = "removed" if yes else "would remove"
+        out.print(f"{done} {path} ({size_of(path) / 2**20:.1f} MiB)", markup=False, soft_wrap=True)
         if yes:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     hint = "" if yes or not doomed else "; add --yes to remove"

@@ -73,7 +73,8 @@ def fields_of(target: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 @cache
 def model_of(target: Callable[..., Any]) -> type[BaseModel]:
     fields: dict[str, Any] = fields_of(target)
-    return create_model(getattr(target, "__name__", "Settings"), __config__=ConfigDict(extra="forbid"), **fields)
+    rules = ConfigDict(extra="forbid", allow_inf_nan=False)
+    return create_model(getattr(target, "__name__", "Settings"), __config__=rules, **fields)
 
 
 def checked(target: Callable[..., Any], given: Mapping[str, Any], owner: str) -> dict[str, Any]:
@@ -165,13 +166,18 @@ def checked_stage(stage: Stage) -> Stage:
     for name, least in {"epochs": 1, "batch": 2, "warmup": 0, "weight_decay": 0, "momentum": 0}.items():
         if getattr(stage, name) < least:
             raise UsageError(f"stage.{name} = {getattr(stage, name)} is not allowed: it is {least} or more")
-    if stage.lr <= 0:
-        raise UsageError(f"stage.lr = {stage.lr} is not allowed: it is more than 0")
+    for name in ("lr", "drop", "clip"):
+        if (value := getattr(stage, name)) is not None and value <= 0:
+            raise UsageError(f"stage.{name} = {value} is not allowed: it is more than 0")
     return stage
 
 
 def checked_augment(own: Augment, given: Mapping[str, Any]) -> Augment:
-    return replace(own, **checked(Augment, given, "augment"))
+    augment = replace(own, **checked(Augment, given, "augment"))
+    for name in ("pad", "brightness"):
+        if getattr(augment, name) < 0:
+            raise UsageError(f"augment.{name} = {getattr(augment, name)} is not allowed: it is 0 or more")
+    return augment
 
 
 def check_names(config: Config) -> None:
@@ -194,4 +200,7 @@ def from_yaml(text: str, source: str) -> dict[str, Any]:
         raise UsageError(f"{source} is not YAML: {error}") from None
     if not isinstance(found, dict):
         raise UsageError(f"{source} holds {type(found).__name__}, and must hold fields such as `base: 50`")
+    for name in found:
+        if not isinstance(name, str):
+            raise unknown(f"setting in {source}", str(name), Config.model_fields)
     return found

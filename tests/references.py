@@ -55,8 +55,9 @@ class SlowBDR:
         in_batch = [sum(row[k] for row in weights) for k in range(self.classes)]
         for k in first_seen:
             w1, w2 = self.blend(k, in_batch)
-            total = [sum(row[k] * float(f[d]) for row, f in zip(weights, features, strict=True)) for d in range(len(features[0]))]
-            self.mean[k] = [w1 * old + w2 * s / in_batch[k] for old, s in zip(self.mean[k], total, strict=True)]
+            for d in range(len(features[0])):
+                total = sum(row[k] * float(f[d]) for row, f in zip(weights, features, strict=True))
+                self.mean[k][d] = w1 * self.mean[k][d] + w2 * total / in_batch[k]
         for k in first_seen:
             if in_batch[k] < 1.5 and self.formula != "anchored":
                 continue

@@ -19,7 +19,8 @@ class Flat(Backbone):
         self.dim, self.matrix = dim, nn.Linear(pixels, dim, bias=False)
 
     def forward(self, x):
-        return Features(self.matrix(x.flatten(1)))
+        pooled = self.matrix(x.flatten(1))
+        return Features(pooled.to(torch.promote_types(pooled.dtype, torch.float32)))
 
 
 def make_flat(last_relu=True):

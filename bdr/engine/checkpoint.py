@@ -112,10 +112,13 @@ def write_state(folder: Path, state: State) -> None:
         tensors = save({k: v.detach().cpu().contiguous().clone() for k, v in state.tensors.items()})
         body = to_json(state.info)
         sums = {"tensors": hashlib.sha256(tensors).hexdigest(), "info": hashlib.sha256(body.encode()).hexdigest()}
-        write_synced(partial / "tensors.safetensors", tensors)
-        write_synced(partial / "info.json", body.encode())
-        write_synced(partial / "sums.json", to_json(sums).encode())
-        os.rename(partial, folder)
+        try:
+            write_synced(partial / "tensors.safetensors", tensors)
+            write_synced(partial / "info.json", body.encode())
+            write_synced(partial / "sums.json", to_json(sums).encode())
+            os.rename(partial, folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
         sync_folder(folder.parent)
 
 

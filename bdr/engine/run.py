@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +104,9 @@ class Experiment:
 
     def resume(self) -> None:
         """Goes on from the newest whole checkpoint; without one, from the beginning."""
-        state = self.checkpoints.newest()
+        self.writer = RunWriter(self.path)
+        with self.heard_warnings():
+            state = self.checkpoints.newest()
         self.writer = RunWriter.reopen(self.path, state.info["offsets"] if state else {})
         torch.manual_seed(seed_of(self.seed, "start"))
         self.settle()
@@ -352,8 +355,11 @@ class Experiment:
     # A first phase shared between runs
 
     def publish(self) -> None:
-        """Leaves the trained first phase where equal runs will find it; the first to come is kept."""
-        if self.shared is None or self.shared.exists():
+        """Leaves the trained first phase where equal runs will find it; the first to come is kept.
+
+        One that has trained on its exemplars depends on the memory, and is no other run's first phase.
+        """
+        if self.shared is None or self.shared.exists() or self.memory.covers(self.phases[0]):
             return
         from bdr.records import Run
 
@@ -369,6 +375,7 @@ class Experiment:
             state = read_state(folder)
         except BdrError as error:
             self.note(f"warning: {error}; training the first phase anew")
+            shutil.rmtree(folder, ignore_errors=True)
             return
         self.restore(state)
         for line in state.info["epochs"]:

@@ -75,6 +75,8 @@ class CompiledStep:
 
     def __init__(self, step: EagerStep) -> None:
         self.step = step
+        # Backbones of one kind share their compiled code, and each shape and mode of theirs is a version of it.
+        torch._dynamo.config.recompile_limit = 64
         for module in step.objective.method.modules():
             if isinstance(module, Backbone) and module._compiled_call_impl is None:
                 module.compile(dynamic=False)

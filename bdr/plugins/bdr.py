@@ -62,7 +62,7 @@ def warn_of_small_scale(offset: Tensor, scale: Tensor | float) -> None:
     """Cosine logits live in [-scale, scale]: offsets that span more than that decide alone, whatever the image."""
     if not isinstance(scale, Tensor):  # a linear head, whose logits know no bound
         return
-    span, room = float(offset.max() - offset.min()), 2 * float(scale)
+    span, room = float(offset.max() - offset.min()), 2 * float(scale.detach())
     if span > room:
         warnings.warn(
             f"BDR's offsets span {span:.1f}, more than the {room:.1f} that cosine logits can at a scale of "

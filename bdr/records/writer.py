@@ -61,10 +61,11 @@ class RunWriter:
 
     @classmethod
     def reopen(cls, path: Path, offsets: dict[str, int]) -> RunWriter:
-        """Go on where a checkpoint stands: whatever was recorded after it is cut off."""
+        """Go on where a checkpoint stands: whatever was recorded after it, or left half-written, is cut off."""
         writer = cls(path)
         with writing(writer.path):
-            (writer.path / "DONE").unlink(missing_ok=True)
+            for left in (writer.path / "DONE", *writer.path.glob("*.partial")):
+                left.unlink(missing_ok=True)
             writer._reopen_steps(offsets.get("steps.bin", 0))
             for name in CUT_BACK:
                 _cut(writer.path / name, offsets.get(name, 0))

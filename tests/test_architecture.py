@@ -1,0 +1,158 @@
+"""Who may import whom, what the engine may name, and what starting the command line may cost."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import bdr as package
+from bdr.methods import METHODS
+from bdr.plugins import PLUGINS
+
+HOME = Path(package.__file__).parent
+HEAVY = {"torch", "numpy", "matplotlib", "sklearn"}
+FREE = {"bdr.errors", "bdr.seeding", "bdr.version"}  # small things that anyone may use
+
+# What each part may import of the package, besides itself and FREE; a name covers all that is below it.
+RULES = {
+    "types": set(),
+    "losses": {"bdr.types"},
+    "balance": set(),
+    "scenario": {"bdr.types"},
+    "data": {"bdr.types"},
+    "nets": {"bdr.types"},
+    "methods": {"bdr.types", "bdr.losses", "bdr.data", "bdr.nets"},
+    "plugins": {"bdr.types", "bdr.losses", "bdr.balance", "bdr.data", "bdr.nets"},
+    "engine": {
+        *{"bdr.types", "bdr.losses", "bdr.data", "bdr.nets", "bdr.records", "bdr.metrics"},
+        *{"bdr.methods.base", "bdr.plugins.base"},
+    },
+    "records": set(),
+    "metrics": set(),
+    "report": {"bdr.records", "bdr.metrics"},
+    "errors": set(),
+    "seeding": set(),
+    "version": set(),
+}
+
+
+def files_of(part: str) -> list[Path]:
+    return sorted((HOME / part).rglob("*.py")) if (HOME / part).is_dir() else [HOME / f"{part}.py"]
+
+
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def is_module(name: str) -> bool:
+    path = HOME.parent / name.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """Every module that a file imports, wherever in it the import stands."""
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} imports relatively, which this test does not follow"
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [name for name in below if node.module.startswith("bdr") and is_module(name)]
+            yield from modules or [node.module]
+
+
+def covers(allowed: str, name: str) -> bool:
+    return name == allowed or name.startswith(f"{allowed}.")
+
+
+@pytest.mark.parametrize("part", RULES)
+def test_each_part_imports_only_what_the_table_allows(part):
+    allowed = RULES[part] | FREE | {f"bdr.{part}"}
+    for file in files_of(part):
+        own = [name for name in imports_of(file) if covers("bdr", name)]
+        strangers = [name for name in own if not any(covers(one, name) for one in allowed)]
+        assert not strangers, f"{file.relative_to(HOME.parent)} imports {strangers}"
+
+
+def test_every_package_of_the_library_is_in_the_table():
+    assert {folder.parent.name for folder in HOME.glob("*/__init__.py")} <= set(RULES)
+
+
+@pytest.mark.parametrize("part", ["records", "metrics", "report"])
+def test_records_metrics_and_report_do_without_torch(part):
+    roots = {name.partition(".")[0] for file in files_of(part) for name in imports_of(file)}
+    assert "torch" not in roots
+
+
+@pytest.mark.parametrize("part", ["types", "losses", "balance"])
+def test_the_values_and_the_mathematics_need_torch_alone(part):
+    roots = {name.partition(".")[0] for file in files_of(part) for name in imports_of(file)}
+    assert roots - set(sys.stdlib_module_names) <= {"torch", "bdr"}
+
+
+def words_of(file: Path) -> Iterator[str]:
+    """Identifiers and string literals of a file; import paths are the table's business, docstrings nobody's."""
+    tree = tree_of(file)
+    documents = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    has_one = [node for node in ast.walk(tree) if isinstance(node, documents) and ast.get_docstring(node)]
+    spoken = {id(node.body[0].value) for node in has_one}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in spoken:
+            yield from node.value.replace("+", " ").split()
+        for field in ("id", "attr", "arg", "name", "asname"):
+            if isinstance(word := getattr(node, field, None), str) and not word.startswith("bdr."):
+                yield word
+
+
+def forbidden_names() -> set[str]:
+    tables = {**METHODS, **PLUGINS}
+    return set(tables) | {kind.__name__ for kind in tables.values()}
+
+
+COMMAND = {"resume", "run"}  # the command that a message tells the user to type begins with the package's own name
+
+
+@pytest.mark.parametrize("file", files_of("engine"), ids=lambda file: file.name)
+def test_the_engine_names_no_method_and_no_plug_in(file):
+    words = list(words_of(file))
+    found = {
+        word
+        for word, after in zip(words, [*words[1:], ""], strict=True)
+        if word in forbidden_names() and not (word == "bdr" and after in COMMAND)
+    }
+    assert not found
+
+
+def test_such_names_would_be_found():
+    found = {word for part in ("methods", "plugins") for file in files_of(part) for word in words_of(file)}
+    assert forbidden_names() <= found
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['bdr', '--help']\n"
+        "from bdr.cli import main\n"
+        "try: main()\n"
+        f"finally: print('HEAVY', *sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    assert "bdr demo" in said.stdout
+    assert said.stdout.splitlines()[-1] == "HEAVY"
+
+
+@pytest.mark.parametrize("file", sorted(HOME.rglob("*.py")), ids=lambda file: str(file.relative_to(HOME)))
+def test_nothing_is_unpickled_but_by_the_restricted_reader(file):
+    source = file.read_text(encoding="utf-8")
+    for call in ("pickle.load", "torch.load", "allow_pickle=True", "cloudpickle", "dill"):
+        assert call not in source
+    if "pickle" in {name.partition(".")[0] for name in imports_of(file)}:
+        assert file == HOME / "data" / "published.py"
+        assert source.count("pickle.") == source.count("pickle.Unpickler") == 1

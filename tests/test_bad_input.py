@@ -1,0 +1,412 @@
+"""What cannot be: every refusal is one clear sentence and an exit code, and leaves the disk as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import resource
+import shutil
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from test_cli import SHORT, WHOLE, tree, typed
+
+import bdr
+from bdr.data import DATASETS
+from bdr.data.published import PUBLISHED, md5_of
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run
+
+USAGE, FAILURE = 2, 1
+
+
+def everything_in(folder):
+    return tree(folder), {path for path in folder.rglob("*") if path.is_dir()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory):
+    """Away from the source: runs with equal first phases share them in a folder beside, wherever they are typed."""
+    with contextlib.chdir(tmp_path_factory.mktemp("elsewhere")):
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def digits_read_once():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DATASETS, "digits", cache(DATASETS["digits"]))
+        yield
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch):
+    """Types something, checks the exit code and that nothing was written, and returns what was said."""
+    monkeypatch.chdir(tmp_path)
+
+    def typing(code, *words):
+        before = everything_in(tmp_path)
+        said = typed(*words)
+        assert said.code == code, said
+        assert "Traceback" not in said.err + said.out
+        assert said.err.strip()
+        assert everything_in(tmp_path) == before
+        return " ".join(said.err.replace("│", " ").split())
+
+    return typing
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A finished run that keeps its last model alone."""
+    path = tmp_path_factory.mktemp("made") / "run"
+    said = typed("run", "ucir+bdr", *SHORT, "--out", path)
+    assert said.code == 0, said.err
+    return path
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["ucri"], "no method or recipe 'ucri'; there are"),
+        (["ucirr"], "did you mean 'ucir'?"),
+        (["ucir+bdrr"], "no plug-in 'bdrr'; there are bdr, cwd, la"),
+        (["ucir+bdrr"], "did you mean 'bdr'?"),
+        (["ucir+"], "'ucir+' is not like METHOD+PLUGIN"),
+        (["+bdr"], "'+bdr' is not like METHOD+PLUGIN"),
+        (["ucir", "--data", "digit"], "no data set 'digit'; there are cifar10, cifar100, digits, imagefolder"),
+        (["ucir", "--net", "smal"], "no net 'smal'; there are"),
+        (["ucir", "--herding", "dots"], "no herding 'dots'; there are distance, dot, random: did you mean 'dot'?"),
+        (["ucir", "--order", "seed1993"], "no class order 'seed1993'; there are seed-N"),
+        (["ucir", "--order", "0,1,2"], "the class order the list has 3 entries up to 2"),
+        (["ucir", "--order", "podnet-1"], "the class order podnet-1 has 100 entries up to 99"),
+        (["cwd", "--data", "digits"], "recipe 'cwd' is for cifar100, not for digits"),
+        (["no_such_module:Method"], "cannot import no_such_module"),
+        (["math:no_such_name"], "math has no no_such_name"),
+        (["math:pi"], "'math:pi' is not a method"),
+        (["collections:OrderedDict"], "'collections:OrderedDict' is not a method"),
+        (["ucir+collections:OrderedDict"], "'collections:OrderedDict' is not a plug-in"),
+        (["ucir", "--net", "math:pi"], "'math:pi' is not a net"),
+        ([":Method"], "':Method' is not like package.module:Name"),
+    ],
+)
+def test_unknown_names_are_told_what_there_is(refused, words, sentence):
+    assert sentence in refused(USAGE, "run", *words, *SHORT)
+
+
+@pytest.mark.parametrize(
+    "words", [["frobnicate"], ["run"], ["show"], ["list", "things"], ["run", "ucir", "--bse", "4"]]
+)
+def test_unknown_commands_and_options_are_refused_with_the_usage(refused, words):
+    assert "Usage" in refused(USAGE, *words)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("bse=4", "no setting 'bse'; there are"),
+        ("bse=4", "did you mean 'base'?"),
+        ("stage.epoch=2", "no setting of stage 'epoch'; there are"),
+        ("stage.epoch=2", "did you mean 'epochs'?"),
+        ("stage.mian.lr=1", "no stage 'mian'; there are main: did you mean 'main'?"),
+        ("stage.main.lrr=1", "no setting of stage 'lrr'"),
+        ("bdr.mm=1", "no setting of bdr 'mm'; there are beta, components, formula, m, m_prime, tau"),
+        ("ucir.etta=1", "no setting of ucir 'etta'"),
+        ("augment.pads=1", "no setting of augment 'pads'; there are brightness, flip, pad"),
+        ("la.tau=1", "no part of this run with settings 'la'"),
+        ("stage.optimizer=adam", "there are adamw, sgd: did you mean 'adamw'?"),
+        ("stage.schedule=step", "there are constant, cosine, steps"),
+        ("stage.draw=none", "there are all, memory, rarest, uniform"),
+        ("stage.loss=nothing", "stage.loss = 'nothing' is not allowed: ucir has no such objective"),
+        ("bdr.formula=right", "input should be 'corrected', 'released' or 'anchored'"),
+        ("precision=fp8", "input should be 'auto', 'fp32', 'tf32' or 'bf16'"),
+        ("engine=fast", "input should be 'auto', 'eager', 'compile' or 'graph'"),
+        ("keep=some", "input should be 'last', 'all' or 'none'"),
+        ("device=toaster", "device 'toaster' cannot be used"),
+        ("NAME", "'NAME' is not like NAME=VALUE"),
+        ("=3", "'=3' is not like NAME=VALUE"),
+        ("stage.drops=[1", "the value of 'stage.drops=[1' cannot be read"),
+    ],
+)
+def test_unknown_settings_are_told_what_there_is(refused, setting, sentence):
+    assert sentence in refused(USAGE, "run", "ucir+bdr", *SHORT, "--set", setting)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("stage.epochs=two", "stage.epochs=0", "stage.epochs=1.5", "stage.batch=1", "stage.drops=5"),
+        *("stage.lr=0", "stage.lr=-1", "stage.lr=.nan", "stage.lr=.inf", "stage.main.lr=-1", "stage.drop=-1"),
+        *("stage.warmup=-1", "stage.momentum=-1", "stage.weight_decay=-1", "stage.clip=-1", "stage=5"),
+        *("bdr.m=2", "bdr.m=-0.1", "bdr.beta=x", "bdr.tau=.nan", "ucir.eta=big", "ucir.eta=.inf", "ucir.imprint=3"),
+        *("augment.pad=-1", "augment.pad=x", "augment.flip=2", "augment.brightness=-1", "augment.brightness=.nan"),
+        *("seed=-1", "seed=x", "val=1", "val=-0.1", "val=0.999", "phases=0", "size=2", "checkpoint_every=-1"),
+        *("memory=x", "memory=-3", "memory=5/classes", "uneven=maybe", "order=5", "root=3", "settings=3", "base=-1"),
+    ],
+)
+def test_values_of_a_wrong_type_or_range_are_refused_by_name(refused, setting):
+    said = refused(USAGE, "run", "ucir+bdr", *SHORT, "--set", setting)
+    assert setting.partition("=")[0].rpartition(".")[2] in said
+
+
+def test_a_word_where_a_number_belongs_is_refused(refused):
+    assert "--base" in refused(USAGE, "run", "ucir", "--base", "many")
+
+
+# Protocols and combinations
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "sentence"),
+    [
+        ("ucir", ["--base", "4", "--step", "4"], "10 classes do not split into a base of 4 and steps of 4: 2 would be"),
+        ("ucir", ["--base", "4", "--step", "4"], "use a step of 2, 3 or 6, or --uneven"),
+        ("ucir", ["--base", "11", "--step", "1"], "the first phase wants 11 classes and there are 10"),
+        ("ucir", ["--base", "4", "--step", "0"], "a step 1 or more"),
+        ("ucir", ["--memory", "9"], "a memory of 9 images cannot hold one of each of 10 classes"),
+        ("ucir+bdr", ["--memory", "0"], "plug-in 'bdr' balances old classes against new ones and needs an exemplar"),
+        ("ucir+la", ["--memory", "0/class"], "plug-in 'la' balances"),
+        ("ucir+la+bdr", [], "'la' and 'bdr' both set the prior: use one of them"),
+        ("ucir+bdr+bdr", [], "plug-in 'bdr' is named twice; name it once"),
+        ("digits-cwd+cwd", [], "plug-in 'cwd' is named twice; name it once"),
+        ("ucir", ["--seed", "1", "--seeds", "2,3"], "give --seed or --seeds, not both"),
+        ("ucir", ["--seeds", "1993;1994"], "--seeds '1993;1994' is not like 1993,1994,1995"),
+        ("ucir", ["--seeds", ""], "--seeds '' is not like"),
+        ("ucir", ["--seeds", "3,-4"], "seed = -4 is not allowed"),
+        ("ucir", ["--seeds", "1,2", "--out", "run"], "--out names one run and --seeds asks for several"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_anything_trains(refused, what, words, sentence):
+    assert sentence in refused(USAGE, "run", what, *WHOLE, *words)
+
+
+def test_the_graph_engine_without_a_gpu_is_refused(refused):
+    said = refused(FAILURE, "run", "ucir", *SHORT, "--engine", "graph")
+    assert "needs a CUDA device" in said
+    assert "--engine eager" in said
+
+
+# Configuration files
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"base: [4", "is not YAML"),
+        (b"\xff\xfe\x00", "is not YAML"),
+        (b"- base", "holds list, and must hold fields"),
+        (b"bse: 4", "no setting 'bse'"),
+        (b"4: base", "no setting in some.yaml '4'"),
+        (b"stage: {epoch: 4}", "no setting of stage 'epoch'"),
+        (b"stage: 4", "stage = 4 is not allowed"),
+        (b"data: 4", "data = 4 is not allowed"),
+        (b"settings: {bdr: {mm: 1}}", "no setting of bdr 'mm'"),
+        (b"base: many", "base = 'many' is not allowed"),
+    ],
+)
+def test_a_configuration_file_that_is_wrong_is_told_where(refused, tmp_path, content, sentence):
+    (tmp_path / "some.yaml").write_bytes(content)
+    assert sentence in refused(USAGE, "run", "ucir+bdr", "--config", "some.yaml")
+
+
+def test_a_configuration_file_that_cannot_be_read_is_named(refused, tmp_path):
+    assert "--config none.yaml cannot be read" in refused(USAGE, "run", "ucir", "--config", "none.yaml")
+    assert "cannot be read" in refused(USAGE, "run", "ucir", "--config", tmp_path)
+
+
+# Data
+
+
+def test_data_that_is_not_there_says_how_to_get_it(refused, tmp_path):
+    assert "bdr data fetch cifar100 --root DIR" in refused(USAGE, "run", "ucir", "--data", "cifar100")
+    assert "no folder cifar-100-python/" in refused(USAGE, "run", "ucir", "--data", "cifar100", "--root", tmp_path)
+    assert "was given no root" in refused(USAGE, "run", "ucir", "--data", "imagefolder")
+
+
+def cifar_folder(root):
+    folder = root / PUBLISHED["cifar100"].folder
+    folder.mkdir()
+    return folder
+
+
+def test_a_missing_cifar_file_is_named(refused, tmp_path):
+    cifar_folder(tmp_path)
+    said = refused(USAGE, "run", "ucir", "--data", "cifar100", "--root", tmp_path)
+    assert "cifar-100-python/meta, which does not exist" in said
+
+
+def test_a_truncated_cifar_file_is_told_by_its_checksum(refused, tmp_path):
+    folder = cifar_folder(tmp_path)
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": list("abc")})[:-5])
+    said = refused(FAILURE, "run", "ucir", "--data", "cifar100", "--root", tmp_path)
+    assert "meta is damaged" in said
+    assert "bdr data fetch cifar100" in said
+
+
+class Trap:
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.place),)
+
+
+def test_a_pickle_that_would_run_code_is_not_read(refused, tmp_path, monkeypatch):
+    folder, sprung = cifar_folder(tmp_path), tmp_path / "sprung"
+    content = pickle.dumps({"fine_label_names": Trap(sprung)})
+    (folder / "meta").write_bytes(content)
+    good = {**PUBLISHED["cifar100"].files, "meta": md5_of(content)}
+    monkeypatch.setitem(PUBLISHED, "cifar100", replace(PUBLISHED["cifar100"], files=good))
+    said = refused(FAILURE, "run", "ucir", "--data", "cifar100", "--root", tmp_path)
+    assert "mkdir and was not read" in said
+    assert not sprung.exists()
+
+
+def test_published_data_that_is_unknown_is_told_what_there_is(refused):
+    for verb in ("fetch", "verify"):
+        assert "there are cifar10, cifar100: did you mean" in refused(USAGE, "data", verb, "cifar1000")
+
+
+def test_arrays_that_hold_no_numbers_are_refused():
+    x, y = np.zeros((4, 8, 8, 1), np.float32), np.array([0, 0, 1, 1])
+    x[2, 3, 4, 0] = np.nan
+    with pytest.raises(UsageError, match=r"train_x has 1 of 256 values .* nan at image 2, row 3, column 4, channel 0"):
+        bdr.from_arrays(x, y, np.zeros_like(x), y)
+
+
+def test_fields_from_python_are_checked_too(tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'memory'"):
+        bdr.run("ucir", "digits", runs=tmp_path, memry="3/class")
+    with pytest.raises(UsageError, match=r"stage\.epochs"):
+        bdr.run("ucir", "digits", runs=tmp_path, set={"stage.epochs": -1})
+    assert not list(tmp_path.iterdir())
+
+
+# Places
+
+
+def test_a_run_below_a_regular_file_is_refused(refused, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    assert "cannot write file/run: Not a directory" in refused(FAILURE, "run", "ucir", *SHORT, "--out", "file/run")
+    assert "Not a directory" in refused(FAILURE, "run", "ucir", *SHORT, "--runs", "file")
+    assert "file is a file; a run needs a folder" in refused(USAGE, "run", "ucir", *SHORT, "--out", "file")
+
+
+def test_a_page_below_a_regular_file_is_refused(refused, tmp_path, made):
+    (tmp_path / "file").write_text("mine")
+    assert "cannot write file/page.html" in refused(FAILURE, "report", made, "--out", "file/page.html")
+
+
+def test_a_folder_of_something_else_is_left_alone(refused, tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_text("meow")
+    said = refused(USAGE, "run", "ucir", *SHORT, "--out", "photos")
+    assert "photos is not empty and not a run (it holds cat.jpg)" in said
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "sentence"),
+    [
+        ("ucir+bdr", ["--seed", "7"], "seed is 1993 there and 7 here"),
+        ("ucir+bdr", ["--memory", "4/class"], "memory is 3/class there and 4/class here"),
+        ("ucir+la", [], "belongs to another configuration"),
+        ("ucir+bdr", ["--set", "bdr.m=0.5"], "belongs to another configuration"),
+    ],
+)
+def test_the_directory_of_another_run_is_left_alone(refused, made, what, words, sentence):
+    before = everything_in(made)
+    assert sentence in refused(USAGE, "run", what, *SHORT, *words, "--out", made)
+    assert everything_in(made) == before
+
+
+@contextlib.contextmanager
+def files_no_larger_than(size):
+    """A disk without room for larger files, for root too."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_named_and_the_run_goes_on_once_there_is_room(tmp_path):
+    path = tmp_path / "run"
+    with files_no_larger_than(40_000):
+        said = typed("run", "ucir", *SHORT, "--no-share", "--out", path)
+    assert said.code == FAILURE
+    assert f"cannot write {path}" in said.err
+    assert "File too large" in said.err
+    assert "Traceback" not in said.err
+    assert not list(tmp_path.rglob("*.partial"))
+    assert not Run.open(path).done
+    assert typed("resume", path).code == 0
+    assert Run.open(path).done
+
+
+def test_a_full_disk_from_the_start_leaves_no_run(tmp_path):
+    with files_no_larger_than(100):
+        said = typed("run", "ucir", *SHORT, "--no-share", "--out", tmp_path / "run")
+    assert said.code == FAILURE
+    assert "cannot write" in said.err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+# Runs that are none, or not whole
+
+
+@pytest.mark.parametrize("command", ["resume", "show", "evaluate", "report"])
+def test_a_folder_that_is_no_run_is_told(refused, tmp_path, command):
+    (tmp_path / "empty").mkdir()
+    said = refused(USAGE, command, "empty")
+    assert "is not a run" in said or "there is no run in empty" in said
+    assert "nowhere" in refused(USAGE, command, "nowhere")
+
+
+def test_a_folder_of_runs_that_is_none_is_told(refused):
+    assert "nowhere" in refused(USAGE, "list", "runs", "--runs", "nowhere")
+    assert "there is no folder 'nowhere'" in refused(USAGE, "clean", "--runs", "nowhere", "--yes")
+
+
+def test_a_model_that_was_not_kept_is_told_which_were(refused, made):
+    said = refused(USAGE, "evaluate", made, "--phase", "0")
+    assert "keeps no model of phase 0, only of 1; run with --keep all" in said
+    with pytest.raises(UsageError, match="keeps no model of phase 7"):
+        bdr.load(made, phase=7)
+
+
+def test_a_readout_that_does_not_exist_is_told_what_there_is(refused, made):
+    assert "no readout 'knn'; there are cnn, nme" in refused(USAGE, "show", made, "--readout", "knn")
+
+
+def test_a_damaged_record_is_named(refused, tmp_path, made):
+    shutil.copytree(made, tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text('{"title": ')
+    for command in ("show", "resume", "evaluate"):
+        assert "run.json is damaged" in refused(FAILURE, command, "run")
+
+
+def test_a_damaged_model_is_named(refused, tmp_path, made):
+    shutil.copytree(made, tmp_path / "run")
+    model = tmp_path / "run" / "phase-01" / "model" / "tensors.safetensors"
+    model.write_bytes(model.read_bytes()[:-1] + b"!")
+    assert "tensors.safetensors is damaged: its checksum is wrong" in refused(FAILURE, "evaluate", "run")
+
+
+def test_a_run_without_a_finished_phase_says_how_to_go_on(refused, tmp_path, made):
+    shutil.copytree(made, tmp_path / "run")
+    (tmp_path / "run" / "phases.jsonl").write_text("")
+    (tmp_path / "run" / "DONE").unlink()
+    assert "no finished phase yet; go on with: bdr resume run" in refused(FAILURE, "show", "run")
+
+
+def test_a_failure_is_not_a_usage_error():
+    assert (BdrError.exit_code, UsageError.exit_code) == (FAILURE, USAGE)

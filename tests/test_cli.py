@@ -1,0 +1,511 @@
+"""The command line as it is typed, and the same from Python: what is written, shown, kept and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import bdr
+from bdr.cli import main
+from bdr.data.published import PUBLISHED, md5_of
+from bdr.methods import METHODS
+from bdr.nets import NETS
+from bdr.plugins import PLUGINS
+from bdr.recipes import RECIPES
+from bdr.records import Run
+
+SMALL = ("--base", "4", "--step", "3", "--memory", "3/class", "--device", "cpu")
+BRIEF = ("--set", "stage.epochs=1", "--set", "stage.batch=64")
+WHOLE = (*SMALL, *BRIEF)  # three phases of an epoch: seconds
+SHORT = (*WHOLE, "--phases", "2")
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def typed(*words) -> Said:
+    """What the command line answers, in this process: a new one would spend seconds on importing torch."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["bdr", *map(str, words)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+        code = 0
+    except SystemExit as left:
+        code = left.code or 0
+    finally:
+        sys.argv = before
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def typed_in_a_shell(*words, folder) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "bdr.cli", *map(str, words)]
+    same = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}  # sums of floats depend on it
+    return subprocess.run(command, cwd=folder, env=same, capture_output=True, text=True, timeout=120)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def only_run_below(folder: Path) -> Run:
+    (found,) = folder.rglob("run.json")
+    return Run.open(found.parent)
+
+
+def accuracies(run: Run) -> list[float]:
+    return [line["accuracy"]["cnn"] for line in run.phases]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory):
+    """Away from the source: runs with equal first phases share them in a folder beside, wherever they are typed."""
+    with contextlib.chdir(tmp_path_factory.mktemp("elsewhere")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder of runs that many tests add to: those with equal first phases train it once."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of all three phases with every model kept."""
+    path = tmp_path_factory.mktemp("whole") / "run"
+    said = typed("run", "ucir+bdr", *WHOLE, "--keep", "all", "--out", path)
+    assert said.code == 0, said.err
+    return Run.open(path)
+
+
+# Running
+
+
+@pytest.fixture(scope="module")
+def from_a_shell(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shell")
+    said = typed_in_a_shell("run", "ucir+cwd+bdr", "--data", "digits", "--seed", "5", *SHORT, folder=folder)
+    assert said.returncode == 0, said.stderr
+    return said, folder
+
+
+def test_a_run_in_a_shell_leaves_a_plain_directory(from_a_shell):
+    said, folder = from_a_shell
+    run = only_run_below(folder)
+    assert run.path.parent == folder / "runs" / "digits-b4s3" / "ucir-cwd-bdr"
+    assert run.path.name == f"seed5-{run.fingerprint}"
+    files = {path.name for path in run.path.iterdir()}
+    assert files == {
+        *("run.json", "phases.jsonl", "epochs.jsonl", "steps.npz"),
+        *("phase-00", "phase-01"),
+        *("checkpoint", "DONE"),
+    } | (files & {"log.txt"})
+    assert "phase 2/2: 7 classes" in said.stdout
+    assert "Traceback" not in said.stderr
+
+
+def test_the_record_says_how_to_type_it_again(from_a_shell):
+    info = only_run_below(from_a_shell[1]).info
+    assert info["command"].startswith("bdr run ucir+cwd+bdr --data digits --seed 5")
+    assert info["config"]["plugins"] == ["cwd", "bdr"]
+    assert {"bdr", "torch", "python", "numpy"} <= info["versions"].keys()
+
+
+def test_python_gives_the_accuracies_of_the_command_line(from_a_shell, tmp_path):
+    fields = {"base": 4, "step": 3, "memory": "3/class", "device": "cpu", "phases": 2, "seed": 5}
+    changes = {"stage.epochs": 1, "stage.batch": 64}
+    result = bdr.run("ucir+cwd+bdr", data="digits", out=tmp_path / "run", set=changes, **fields)
+    run = only_run_below(from_a_shell[1])
+    assert result.accuracies == accuracies(run)
+    assert Run.open(result.path).fingerprint == run.fingerprint
+    assert result.average == pytest.approx(np.mean(result.accuracies))
+    assert result.last == result.accuracies[-1]
+    assert result.matrix.shape == (2, 2)
+    assert np.isnan(result.matrix[0, 1])
+    assert np.isfinite(result.matrix[np.tril_indices(2)]).all()
+    assert result.readouts.keys() == {"cnn", "nme"}
+
+
+@pytest.mark.parametrize("what", ["ucir", "ucir+la", "ucir+cwd", "ucir+bdr"])
+def test_methods_and_plug_ins_are_named_with_plus_signs(what, runs):
+    said = typed("run", what, *SHORT, "--runs", runs)
+    assert said.code == 0, said.err
+    run = only_run_below(runs / "digits-b4s3" / what.replace("+", "-"))
+    assert (run.title, run.done, len(run.phases)) == (what, True, 2)
+
+
+def test_a_recipe_is_a_name_too(runs):
+    said = typed("run", "digits-cwd-bdr", *SHORT, "--runs", runs)
+    assert said.code == 0, said.err
+    assert only_run_below(runs / "digits-b4s3" / "ucir-cwd-bdr").title == "ucir+cwd+bdr"
+
+
+OWN = '''
+"""A method of one's own."""
+from bdr.methods import Method
+from bdr.nets import LinearHead, MakeBackbone, Network
+
+class Finetune(Method):
+    def __init__(self, make: MakeBackbone, share: float = 1.0) -> None:
+        super().__init__()
+        backbone = make()
+        self.net, self.share = Network(backbone, LinearHead(backbone.dim)), share
+    def begin(self, phase, pool):
+        self.net.head.grow(phase.new)
+    def loss(self, batch, phase, classify):
+        return {"ce": self.share * classify(self.net(batch.x), batch.y).mean()}
+'''
+
+
+def test_a_method_of_ones_own_takes_plug_ins_and_settings(tmp_path, monkeypatch):
+    (tmp_path / "ones_own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "run"
+    said = typed("run", "ones_own:Finetune+bdr", *SHORT, "--set", "Finetune.share=0.5", "--out", path)
+    assert said.code == 0, said.err
+    assert Run.open(path).info["config"]["settings"] == {"Finetune": {"share": 0.5}}
+    assert bdr.load(path).share == 0.5
+    assert typed("evaluate", path).code == 0
+
+
+def test_several_seeds_are_several_runs(runs):
+    said = typed("run", "ucir+cwd+la", *SHORT, "--seeds", "1,2", "--runs", runs)
+    assert said.code == 0, said.err
+    names = {path.name.partition("-")[0] for path in (runs / "digits-b4s3" / "ucir-cwd-la").iterdir()}
+    assert names == {"seed1", "seed2"}
+
+
+def test_a_finished_run_is_not_trained_again(whole):
+    before = tree(whole.path)
+    said = typed("run", "ucir+bdr", *WHOLE, "--keep", "all", "--out", whole.path)
+    assert said.code == 0
+    assert f"already done: {whole.path}" in said.out
+    assert tree(whole.path) == before
+
+
+def test_fewer_phases_stop_early(runs, whole):
+    typed("run", "ucir+bdr", *SHORT, "--runs", runs)
+    early = only_run_below(runs / "digits-b4s3" / "ucir-bdr")
+    assert accuracies(early) == accuracies(whole)[:2]
+
+
+def test_held_out_images_are_validated_on_and_never_trained_on(tmp_path):
+    said = typed("run", "ucir", *SHORT, "--val", "0.2", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    run = Run.open(tmp_path / "run")
+    assert all(0 <= value <= 100 for line in run.phases for value in line["val"].values())
+    held, test = run.predictions(0, "val"), run.predictions(0)
+    assert np.mean(held["cnn_ids"][:, 0] == held["labels"]) * 100 == pytest.approx(run.phases[0]["val"]["cnn"])
+    whole_pool = sum(np.isin(bdr_digits().train.labels, run.info["order"][:4]))
+    assert run.phases[0]["images"] + len(held["labels"]) == whole_pool
+    assert len(test["labels"]) == sum(np.isin(bdr_digits().test.labels, run.info["order"][:4]))
+
+
+def bdr_digits():
+    from bdr.data import DATASETS
+
+    return DATASETS["digits"]()
+
+
+# Settings
+
+
+def test_a_printed_configuration_gives_the_same_run(whole, tmp_path):
+    words = ("ucir+bdr", *WHOLE, "--keep", "all")
+    printed = typed("run", *words, "--print-config").out
+    (tmp_path / "run.yaml").write_text(printed)
+    assert typed("run", "ucir+bdr", "--config", tmp_path / "run.yaml", "--print-config").out == printed
+    said = typed("run", "ucir+bdr", "--config", tmp_path / "run.yaml", "--out", whole.path)
+    assert f"already done: {whole.path}" in said.out
+
+
+def printed(*words) -> dict:
+    said = typed("run", "ucir+bdr", *words, "--print-config")
+    assert said.code == 0, said.err
+    return yaml.safe_load(said.out)
+
+
+def test_settings_overrule_options_and_options_overrule_the_file(tmp_path):
+    file = tmp_path / "some.yaml"
+    file.write_text("base: 6\nstep: 2\nseed: 3\nsettings: {bdr: {m: 0.3}}")
+    found = printed("--config", file, "--base", "4", "--step", "4", "--set", "step=3", "--set", "bdr.tau=2")
+    assert (found["base"], found["step"], found["seed"]) == (4, 3, 3)
+    assert found["settings"]["bdr"] == {"m": 0.3, "tau": 2}
+
+
+def test_other_epochs_scale_the_drops_and_say_so(tmp_path):
+    said = typed("run", "ucir", *SMALL, "--set", "stage.epochs=10", "--dry-run", "--runs", tmp_path)
+    assert "main.drops scaled with the epochs: (12, 17) -> (6, 8)" in said.err
+    assert printed("--set", "stage.epochs=10")["stage"]["drops"] == [6, 8]
+
+
+def test_drops_that_are_set_are_not_scaled(tmp_path):
+    words = ("--set", "stage.epochs=10", "--set", "stage.drops=[3]")
+    assert "scaled" not in typed("run", "ucir", *SMALL, *words, "--dry-run", "--runs", tmp_path).err
+    assert printed(*words)["stage"]["drops"] == [3]
+
+
+def test_drops_of_a_file_are_scaled_with_epochs_that_are_set(tmp_path):
+    (tmp_path / "run.yaml").write_text(typed("run", "ucir+bdr", "--print-config").out)
+    assert printed("--config", tmp_path / "run.yaml", "--set", "stage.epochs=10")["stage"]["drops"] == [6, 8]
+
+
+def test_one_stage_can_be_named(tmp_path):
+    said = typed("run", "ucir", *SHORT, "--set", "stage.main.lr=0.05", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    assert {line["lr"] for line in Run.open(tmp_path / "run").epochs} == {0.05}
+
+
+def test_a_dry_run_trains_and_writes_nothing(tmp_path):
+    said = typed("run", "ucir+bdr", *WHOLE, "--dry-run", "--runs", tmp_path / "runs")
+    assert said.code == 0, said.err
+    assert "of training" in said.out
+    assert "of disk" in said.out
+    assert list(tmp_path.iterdir()) == []
+
+
+# Kept models
+
+
+def test_a_kept_model_evaluates_to_exactly_the_recorded_accuracy(whole):
+    before = tree(whole.path)
+    said = typed("evaluate", whole.path, "--phase", "1", "--json")
+    assert said.code == 0, said.err
+    found, line = json.loads(said.out), whole.phases[1]
+    assert found.pop("phase") == 1
+    assert found == {name: line[name] for name in found}
+    assert tree(whole.path) == before
+
+
+def test_evaluation_is_a_table_of_the_last_model_by_default(whole):
+    said = typed("evaluate", whole.path)
+    assert "model of phase 2" in " ".join(said.out.split())
+    assert f"{whole.phases[2]['accuracy']['nme']:.2f}" in said.out
+
+
+def test_a_loaded_model_predicts_as_it_did(whole):
+    model, data, order = bdr.load(whole.path, phase=1, device="cpu"), bdr_digits(), whole.info["order"]
+    seen = np.isin(data.test.labels, order[:7])
+    pixels = torch.from_numpy(data.test.pixels[seen]).float() / 255
+    x = ((pixels - data.mean[0]) / data.std[0]).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        best = {name: scores.argmax(1).numpy() for name, scores in model.readouts(x).items()}
+    stored = whole.predictions(1)
+    assert not model.training
+    assert np.array_equal(stored["labels"], [order.index(label) for label in data.test.labels[seen]])
+    assert np.array_equal(best["cnn"], stored["cnn_ids"][:, 0])
+    assert np.array_equal(best["nme"], stored["nme_ids"][:, 0])
+
+
+# Looking
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("methods", METHODS),
+        ("plugins", PLUGINS),
+        ("nets", NETS),
+        ("recipes", RECIPES),
+        ("data", ["digits", "cifar10", "cifar100", "imagefolder"]),
+    ],
+)
+def test_everything_that_can_be_named_is_listed(what, names):
+    said = typed("list", what)
+    first = {line.split()[0] for line in said.out.splitlines() if line[:1].strip()}
+    assert said.code == 0
+    assert set(names) <= first
+
+
+def test_runs_are_listed_with_their_state(whole):
+    said = typed("list", "runs", "--runs", whole.path.parent)
+    assert f"ucir+bdr seed 1993: done, {accuracies(whole)[-1]:.2f} %" in " ".join(said.out.split())
+
+
+def test_a_run_is_shown_with_a_row_a_phase(whole):
+    said = typed("show", whole.path)
+    assert said.code == 0
+    assert [f"{value:.2f}" in said.out for value in accuracies(whole)] == [True] * 3
+
+
+def test_shown_json_is_json_with_the_numbers_of_the_run(whole):
+    said = typed("show", whole.path, "--json")
+    text = json.dumps(json.loads(said.out))
+    assert said.code == 0
+    assert "NaN" not in said.out
+    assert all(str(value) in text for value in accuracies(whole))
+
+
+def test_several_runs_are_compared(whole, from_a_shell):
+    said = typed("show", whole.path, from_a_shell[1] / "runs")
+    assert said.code == 0, said.err
+    assert "ucir+cwd+bdr" in said.out
+
+
+def test_a_report_is_one_page(whole, tmp_path):
+    said = typed("report", whole.path, "--out", tmp_path / "page.html", "--title", "Ten digits")
+    assert said.code == 0, said.err
+    page = (tmp_path / "page.html").read_text()
+    assert "Ten digits" in page
+    assert "ucir+bdr" in page
+    assert "</html>" in page
+
+
+def test_the_doctor_names_versions_and_the_device():
+    said = typed("doctor")
+    assert said.code == 0
+    assert torch.__version__ in said.out
+    assert "disk" in said.out
+
+
+def test_the_version_is_printed():
+    assert typed("--version") == (0, f"bdr {bdr.__version__}\n", "")
+
+
+def test_there_is_help_for_every_command():
+    for command in ("run", "resume", "show", "report", "evaluate", "list", "doctor", "clean", "demo", "data"):
+        said = typed(command, "--help")
+        assert said.code == 0
+        assert f"{command} " in said.out.partition("Usage:")[2]
+
+
+def test_the_shell_can_complete_commands(tmp_path):
+    said = typed_in_a_shell("--show-completion", "bash", folder=tmp_path)
+    if said.returncode and "shell" in said.stderr.lower():
+        pytest.skip("the shell cannot be detected here")
+    assert said.returncode == 0, said.stderr
+    assert "complete" in said.stdout
+
+
+# Cleaning
+
+
+@pytest.fixture
+def three_kinds(whole, tmp_path):
+    """A finished run, one under way, and a shared first phase."""
+    shutil.copytree(whole.path, tmp_path / "finished")
+    shutil.copytree(whole.path, tmp_path / "under way")
+    (tmp_path / "under way" / "DONE").unlink()
+    (tmp_path / ".shared" / "key").mkdir(parents=True)
+    return tmp_path
+
+
+def test_cleaning_without_yes_only_says_what_it_would_do(three_kinds):
+    before = tree(three_kinds)
+    said = typed("clean", "--runs", three_kinds)
+    assert said.code == 0
+    assert f"would remove {three_kinds / 'finished' / 'checkpoint'}" in said.out
+    assert "add --yes" in said.out
+    assert tree(three_kinds) == before
+
+
+def test_cleaning_removes_what_finished_runs_no_longer_need(three_kinds, whole):
+    said = typed("clean", "--runs", three_kinds, "--yes")
+    assert said.code == 0
+    assert not (three_kinds / "finished" / "checkpoint").exists()
+    assert not list((three_kinds / ".shared").iterdir())
+    assert any((three_kinds / "under way" / "checkpoint").iterdir())
+    left = {name for name in tree(whole.path) if not name.startswith("checkpoint")}
+    assert tree(three_kinds / "finished").keys() == left
+    assert typed("evaluate", three_kinds / "finished").code == 0
+
+
+# Data of one's own
+
+
+def patches(seed, count, side=8, channels=1):
+    """Images of four classes: noise with a bright patch in the corner of its class."""
+    chance = np.random.default_rng(seed)
+    labels = np.arange(count) % 4
+    pixels = chance.integers(0, 80, (count, side, side, channels), dtype=np.uint8)
+    for image, label in zip(pixels, labels, strict=True):
+        top, left = 4 * (label // 2), 4 * (label % 2)
+        image[top : top + 4, left : left + 4] += 150
+    return pixels, labels
+
+
+def test_arrays_are_learnt_from_python(tmp_path):
+    data = bdr.from_arrays(*patches(0, 80), *patches(1, 40), classes=["nw", "ne", "sw", "se"])
+    fields = {"base": 2, "step": 2, "memory": "2/class", "net": "small", "device": "cpu", "order": "natural"}
+    changes = {"stage.epochs": 4, "stage.batch": 16, "stage.lr": 0.05, "ucir.eta": 10}
+    result = bdr.run("ucir+bdr", data, out=tmp_path / "run", set=changes, **fields)
+    run = Run.open(result.path)
+    assert run.info["classes"] == ["nw", "ne", "sw", "se"]
+    assert run.info["protocol"]["source"] == data.source
+    assert result.accuracies[0] > 75
+    model = bdr.load(result.path, data=data)
+    assert model.readouts(torch.zeros(1, 1, 8, 8))["cnn"].shape == (1, 4)
+
+
+def test_a_folder_of_pictures_is_learnt(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for number, (pixels, label) in enumerate(zip(*patches(0, 40, channels=3), strict=True)):
+        folder = tmp_path / "pictures" / f"corner{label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        image.fromarray(pixels).save(folder / f"{number}.png")
+    words = ("--base", "2", "--step", "2", "--memory", "2/class", "--net", "small", "--size", "8", "--device", "cpu")
+    where = ("--data", "imagefolder", "--root", tmp_path / "pictures", "--out", tmp_path / "run")
+    said = typed("run", "ucir+bdr", *words, *where, "--set", "stage.epochs=1", "--set", "stage.batch=16")
+    assert said.code == 0, said.err
+    assert sorted(Run.open(tmp_path / "run").info["classes"]) == ["corner0", "corner1", "corner2", "corner3"]
+
+
+# Published data
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """A small archive in the place of the published one."""
+    data, files = PUBLISHED["cifar100"], {"train": b"1" * 999, "test": b"2" * 99, "meta": b"3"}
+    path = tmp_path / "archive.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"{data.folder}/{name}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    sums = {name: md5_of(content) for name, content in files.items()}
+    monkeypatch.setitem(PUBLISHED, "cifar100", replace(data, md5=md5_of(path.read_bytes()), files=sums))
+    return path
+
+
+def test_fetched_data_is_verified_file_by_file(archive, tmp_path):
+    root = tmp_path / "data"
+    missing = typed("data", "verify", "cifar100", "--root", root)
+    fetched = typed("data", "fetch", "cifar100", "--root", root, "--url", archive.as_uri())
+    verified = typed("data", "verify", "cifar100", "--root", root)
+    again = typed("data", "fetch", "cifar100", "--root", root)
+    assert (missing.code, fetched.code, verified.code, again.code) == (1, 0, 0, 0)
+    assert missing.out.split()[::2] == ["missing"] * 3
+    assert verified.out.split()[::2] == ["ok"] * 3
+    assert "already there" in again.out
+    (root / PUBLISHED["cifar100"].folder / "test").write_bytes(b"4")
+    damaged = typed("data", "verify", "cifar100", "--root", root)
+    assert damaged.code == 1
+    assert "damaged  test" in damaged.out
+    assert "bdr data fetch cifar100" in damaged.err
+
+
+def test_an_archive_that_is_not_the_published_one_is_refused(archive, tmp_path):
+    (tmp_path / "other.tar.gz").write_bytes(b"something else")
+    said = typed("data", "fetch", "cifar100", "--root", tmp_path / "d", "--url", (tmp_path / "other.tar.gz").as_uri())
+    assert said.code == 1
+    assert "not the published archive" in said.err
+    assert os.listdir(tmp_path / "d") == []

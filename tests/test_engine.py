@@ -1,0 +1,427 @@
+"""The engine: objectives that compile in one graph, plug-ins around the loss, rates, modes, and what stops a run."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small import make_batch, make_flat, make_pool
+from test_cli import SHORT, typed
+from torch import nn
+
+from bdr.data.memory import Memory, Quota
+from bdr.data.pool import Pool, Store
+from bdr.engine import step as stepping
+from bdr.engine.checkpoint import Checkpoints, read_state
+from bdr.engine.fit import Fit, learning_rate, make_optimizer, set_modes, set_moving
+from bdr.engine.objective import Objective
+from bdr.engine.step import eager_between_steps, set_precision
+from bdr.errors import BdrError
+from bdr.methods import METHODS
+from bdr.methods.base import Method
+from bdr.nets import Backbone, Features, LinearHead, Network
+from bdr.nets.resnet_cifar import ResNet
+from bdr.plugins import PLUGINS
+from bdr.plugins.base import Plugin
+from bdr.records import Run
+from bdr.types import Outputs, Phase, Stage
+
+SETS = [(), ("la",), ("bdr",), ("cwd",), ("cwd", "la"), ("cwd", "bdr")]
+COUNTS, OLD = [12, 12, 12, 12, 12], 3
+PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
+
+
+def two_blocks(last_relu=True, **options):
+    return ResNet((16, 32), 1, channels=1, last_relu=last_relu, **options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory):
+    """Away from the source: runs with equal first phases share them in a folder beside, wherever they are typed."""
+    with contextlib.chdir(tmp_path_factory.mktemp("elsewhere")):
+        yield
+
+
+class OneConvolution(Backbone):
+    """As little as the real compiler can be given to do."""
+
+    def __init__(self):
+        super().__init__()
+        self.dim, self.conv, self.norm = 16, nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16)
+
+    def forward(self, x):
+        return Features(self.norm(self.conv(x)).mean((2, 3)))
+
+
+def one_convolution(last_relu=True):
+    return OneConvolution()
+
+
+class World:
+    """A method with its plug-ins, brought to the stages of one phase as a run would bring it there."""
+
+    def __init__(self, method, plugins, index, device="cpu", make=two_blocks):
+        torch.manual_seed(0)
+        images = make_pool(COUNTS, side=8).store
+        self.store = Store(images.pixels, images.labels, (0.4,), (0.3,), images.augment, device)
+        self.memory = Memory(Quota(3, per_class=True))
+        self.method = METHODS[method](make).to(device)
+        self.plugins = [PLUGINS[name]() for name in plugins]
+        self.device = device
+        for phase in PHASES[: index + 1]:
+            self.enter(phase)
+            if phase.index < index:
+                self.leave()
+
+    def enter(self, phase):
+        self.phase, new = phase, self.store.of_classes(phase.old, phase.seen)
+        self.pool = Pool(self.store, phase, new, self.memory.rows(self.device), 1993)
+        self.method.begin(phase, self.pool)
+        self.method.to(self.device)
+
+    def leave(self):
+        self.memory.select(self.phase, self.pool, self.method.net)
+        self.method.end(self.phase, self.pool, self.memory.rows(self.device))
+
+    def begin(self, stage, number=0):
+        self.method.begin_stage(stage, self.phase, self.pool)
+        if stage.train:
+            set_moving(self.method, stage.train)
+        for plugin in self.plugins:
+            plugin.begin(self.phase, self.pool.census(stage.draw, number), self.method.net)
+        for part in (self.method, *self.plugins):
+            set_modes(part.to(self.device))
+
+    def objective(self, stage):
+        return Objective(self.method, self.plugins, self.phase, stage)
+
+    def stages(self, base):
+        return [stage for stage in self.method.stages(self.phase, base) if stage.draw != "memory"]
+
+    def batch(self, size=16):
+        rows = self.pool.rows[torch.randperm(len(self.pool.rows), generator=torch.Generator().manual_seed(1))[:size]]
+        return make_batch(self.store.plain(rows), self.store.labels[rows])
+
+
+def losses_and_gradients(objective, batch, compiled):
+    """Every term, the watched one and every gradient of one batch."""
+
+    def values_of(batch):
+        terms, out = objective.terms(batch)
+        return terms, objective.total(terms), objective.watched(out, batch.y)
+
+    torch.manual_seed(3)
+    work = torch.compile(values_of, fullgraph=True, backend="eager") if compiled else values_of
+    terms, total, watched = work(batch)
+    total.backward()
+    slopes = {name: p.grad for name, p in objective.method.named_parameters() if p.grad is not None}
+    return terms | {"total": total} | ({} if watched is None else {"watched": watched}) | slopes
+
+
+@pytest.mark.parametrize("index", [0, 1], ids=["first", "later"])
+@pytest.mark.parametrize("plugins", SETS, ids=lambda names: "+".join(names) or "plain")
+@pytest.mark.parametrize("method", METHODS)
+def test_every_pair_compiles_without_a_break_and_is_the_same(method, plugins, index):
+    torch._dynamo.reset()
+    world = World(method, plugins, index)
+    for number, stage in enumerate(world.stages(Stage())):
+        world.begin(stage, number)
+        eager = losses_and_gradients(copy.deepcopy(world).objective(stage), world.batch(), compiled=False)
+        compiled = losses_and_gradients(copy.deepcopy(world).objective(stage), world.batch(), compiled=True)
+        assert eager.keys() == compiled.keys()
+        assert eager["total"].isfinite()
+        assert any(slope.abs().sum() > 0 for slope in eager.values())
+        for name, value in eager.items():
+            torch.testing.assert_close(compiled[name], value, rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)
+
+
+def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two_blocks):
+    """The terms of the first steps of a stage, run by one of the engines."""
+    world = World("ucir", ("cwd", "bdr"), index, device, make)
+    set_precision(world.method, precision, torch.device(device))
+    stage = Stage(epochs=1, batch=16, lr=0.01)
+    world.begin(stage)
+    fit = Fit(world.objective(stage), stage, 0, world.pool, engine)
+    epochs = [world.pool.epoch("all", 0, 16, epoch) for epoch in range(-(-steps // fit.steps))]
+    draws = [(epoch.rows[i], epoch.draws.at(i)) for epoch in epochs for i in range(epoch.steps)][:steps]
+    with eager_between_steps():
+        values = [fit.step(*draws[0]).clone()]
+        with unread(device):
+            values += [fit.step(*draw).clone() for draw in draws[1:]]
+    return torch.stack(values).cpu(), fit.step.names
+
+
+class unread:
+    """Inside, a value that the host reads from a GPU is an error."""
+
+    def __init__(self, device):
+        self.mode = {"cuda": ("error", "default")}.get(device)
+
+    def __enter__(self):
+        if self.mode:
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode(self.mode[0])
+
+    def __exit__(self, *_):
+        if self.mode:
+            torch.cuda.set_sync_debug_mode(self.mode[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_compiled_steps_are_eager_steps():
+    torch._dynamo.reset()
+    eager, names = losses_of("eager", make=one_convolution)
+    compiled, same = losses_of("compile", make=one_convolution)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    assert names == same == ("ce", "less_forget", "margin", "ce_old")
+    torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("index", [0, 1], ids=["first", "later"])
+def test_the_three_engines_agree_and_no_step_is_read_by_the_host(index):
+    torch._dynamo.reset()
+    eager, names = losses_of("eager", "cuda", index=index, steps=20, precision="bf16")
+    for engine in ("compile", "graph"):
+        values, same = losses_of(engine, "cuda", index=index, steps=20, precision="bf16")
+        assert same == names
+        torch.testing.assert_close(values, eager, rtol=0.05, atol=0.05, equal_nan=True, msg=engine)
+
+
+# Plug-ins around the loss
+
+
+class Plain(Method):
+    """Cross-entropy, classified as often as is asked for."""
+
+    def __init__(self, times=1):
+        super().__init__()
+        self.net, self.times = Network(make_flat(), LinearHead(5)), times
+        self.net.head.grow(4)
+
+    def loss(self, batch, phase, classify):
+        out = self.net(batch.x)
+        return {f"ce{i}": classify(out, batch.y).mean() for i in range(self.times)}
+
+
+class Times(Plugin):
+    def __init__(self, factor=1.0, added=0.0):
+        super().__init__()
+        self.factor, self.added, self.seen = factor, added, []
+
+    def observe(self, out, y):
+        self.seen.append(len(y))
+
+    def classify(self, inner, out, y):
+        return inner(out, y) * self.factor + self.added
+
+
+def gradient_of(method, plugins, phase=PHASES[0]):
+    torch.manual_seed(0)
+    batch = make_batch(torch.randn(6, 1, 4, 4), torch.tensor([0, 1, 2, 3, 0, 1]))
+    objective = Objective(method, plugins, phase, Stage())
+    terms, _ = objective.terms(batch)
+    method.zero_grad()
+    objective.total(terms).backward()
+    return terms, method.net.head.weight.grad.clone()
+
+
+def test_a_plug_in_that_multiplies_the_loss_multiplies_its_gradient():
+    method = Plain()
+    (plain, slope), (tripled, steeper) = gradient_of(method, []), gradient_of(method, [Times(3.0)])
+    torch.testing.assert_close(tripled["ce0"], 3 * plain["ce0"])
+    torch.testing.assert_close(steeper, 3 * slope)
+
+
+def test_the_first_plug_in_stands_nearest_to_the_criterion():
+    method = Plain()
+    plain = gradient_of(method, [])[0]["ce0"]
+    torch.testing.assert_close(gradient_of(method, [Times(2.0), Times(1.0, 10.0)])[0]["ce0"], 2 * plain + 10)
+    torch.testing.assert_close(gradient_of(method, [Times(1.0, 10.0), Times(2.0)])[0]["ce0"], 2 * (plain + 10))
+
+
+def test_a_batch_is_observed_once_however_often_it_is_classified():
+    plugin = Times()
+    terms, _ = gradient_of(Plain(times=3), [plugin])
+    assert len(terms) == 3
+    assert plugin.seen == [6]
+
+
+def test_terms_of_a_plug_in_count_with_their_weight():
+    class Extra(Plugin):
+        def terms(self, batch, out, forward):
+            return {"extra": out.logits.square().mean()}
+
+        def weights(self, phase):
+            return {"extra": 0.25}
+
+    objective = Objective(Plain(), [Extra()], PHASES[0], Stage())
+    terms, _ = objective.terms(make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2])))
+    torch.testing.assert_close(objective.total(terms), terms["ce0"] + 0.25 * terms["extra"])
+
+
+def test_a_method_that_never_classifies_leaves_plug_ins_nothing_to_act_on():
+    with pytest.raises(BdrError, match=r"never calls `classify`.*'plugin'"):
+        Objective(Plain(times=0), [Times()], PHASES[0], Stage()).terms(
+            make_batch(torch.randn(2, 1, 4, 4), torch.tensor([0, 1]))
+        )
+
+
+# What is watched
+
+
+def watched_of(y, phase, plugins=()):
+    objective = Objective(Plain(), plugins, phase, Stage())
+    batch = make_batch(torch.randn(len(y), 1, 4, 4, generator=torch.Generator().manual_seed(2)), y)
+    _, out = objective.terms(batch)
+    return objective.watched(out, y), out
+
+
+def test_nothing_is_watched_in_the_first_phase():
+    assert watched_of(torch.tensor([0, 1]), PHASES[0])[0] is None
+
+
+def test_a_batch_without_old_samples_has_no_watched_value():
+    assert watched_of(torch.tensor([3, 3, 3]), PHASES[1])[0].isnan()
+
+
+def test_the_watched_value_is_the_plain_cross_entropy_of_old_samples_whatever_shifts_the_loss():
+    class Shift(Plugin):
+        def classify(self, inner, out, y):
+            return inner(out.shift(torch.tensor([5.0, -5.0, 0.0, 3.0])), y)
+
+    y = torch.tensor([0, 3, 2, 3, 1])
+    value, out = watched_of(y, PHASES[1], [Shift()])
+    old = torch.tensor([0, 2, 4])
+    torch.testing.assert_close(value, F.cross_entropy(out.logits[old], y[old]))
+    assert not value.requires_grad
+
+
+def test_mixed_targets_are_watched_by_their_old_part():
+    y = torch.tensor([[0.5, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 1.0]])
+    value, out = watched_of(y, PHASES[1])
+    torch.testing.assert_close(value, F.cross_entropy(out.logits[:1], y[:1]))
+
+
+# Rates, and what moves
+
+
+def rates(**fields):
+    stage = Stage(lr=0.4, **fields)
+    return [learning_rate(stage, epoch) for epoch in range(stage.epochs)]
+
+
+def test_rates_drop_at_the_given_epochs():
+    assert rates(epochs=5, drops=(2, 4)) == pytest.approx([0.4, 0.4, 0.04, 0.04, 0.004])
+
+
+def test_rates_drop_by_the_given_factor():
+    assert rates(epochs=3, drops=(1, 2), drop=0.5) == pytest.approx([0.4, 0.2, 0.1])
+
+
+def test_rates_warm_up_in_equal_steps():
+    assert rates(epochs=6, drops=(5,), warmup=4) == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.04])
+
+
+def test_rates_follow_half_a_cosine_after_the_warm_up():
+    quarter = 0.5 * (1 + math.cos(math.pi / 4))
+    hand = [0.2, 0.4, 0.4, 0.4 * quarter, 0.2, 0.4 * (1 - quarter)]
+    assert rates(epochs=6, schedule="cosine", warmup=2) == pytest.approx(hand)
+
+
+def test_a_constant_rate_knows_no_drops():
+    assert rates(epochs=3, schedule="constant", drops=(1,)) == [0.4] * 3
+
+
+def test_exactly_the_named_parameters_move():
+    net = nn.ModuleDict({"head": nn.Linear(2, 2), "header": nn.Linear(2, 2)})
+    set_moving(net, ["head", "header.bias"])
+    assert [n for n, p in net.named_parameters() if p.requires_grad] == ["head.weight", "head.bias", "header.bias"]
+
+
+def test_a_module_that_does_not_move_runs_in_eval_mode():
+    net = nn.Sequential(nn.BatchNorm1d(2), nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), nn.Dropout())
+    set_moving(net, ["1.0"])
+    set_modes(net)
+    assert [part.training for part in net.modules()] == [True, False, True, True, False, True]
+
+
+def test_a_stage_that_moves_nothing_is_an_error():
+    stage = Stage(name="balance", train=("heads",))
+    with pytest.raises(BdrError, match=r"'balance' moves no parameter.*heads"):
+        make_optimizer(stage, [nn.Parameter(torch.ones(1), requires_grad=False)], torch.device("cpu"))
+
+
+OWN = """
+from bdr.plugins import Plugin
+
+class Poison(Plugin):
+    "From the eleventh batch of the second phase on, the loss is not a number."
+    def begin(self, phase, census, net):
+        self.calls, self.active = 0, not phase.first
+    def observe(self, out, y):
+        self.calls += 1
+    def classify(self, inner, out, y):
+        return inner(out, y) * (float("nan") if self.active and self.calls > 10 else 1.0)
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "own_poison.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_stage_train_moves_exactly_that_part(tmp_path):
+    said = typed("run", "ucir", *SHORT, "--set", "stage.train=[net.head]", "--keep", "all", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    first, later = (kept(tmp_path / "run", phase) for phase in (0, 1))
+    assert all(torch.equal(first[name], later[name]) for name in first if name.startswith("net.backbone"))
+    assert not torch.equal(first["net.head.eta"], later["net.head.eta"])
+
+
+def kept(run, phase):
+    return read_state(run / f"phase-{phase:02d}" / "model").tensors
+
+
+# What stops a run
+
+
+@pytest.mark.usefixtures("own_module")
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint_before_it(tmp_path):
+    path = tmp_path / "run"
+    said = typed("run", "ucir+own_poison:Poison", *SHORT, "--set", "stage.epochs=2", "--out", path)
+    assert said.code == 1
+    assert "term 'ce'" in said.err
+    assert "of epoch 2, stage 'main', phase 1" in said.err
+    assert "the checkpoint before it is kept" in said.err
+    state = Checkpoints(path / "checkpoint").newest()
+    assert state is not None
+    assert state.info["position"] == {"phase": 1, "stage": 0, "epoch": 0, "step": 0}
+    assert all(value.isfinite().all() for value in state.tensors.values() if value.is_floating_point())
+    run = Run.open(path)
+    assert not run.done
+    assert len(run.phases) == 1
+
+
+def test_out_of_memory_names_the_batch_to_try(tmp_path, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(stepping.EagerStep, "__call__", full)
+    said = typed("run", "ucir", *SHORT, "--out", tmp_path / "run")
+    assert said.code == 1
+    assert "out of memory on cpu with a batch of 64: try --set stage.batch=32" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_shifted_outputs_shift_every_expert():
+    out = Outputs(torch.zeros(2, 3), torch.zeros(2, 1), experts=torch.zeros(4, 2, 3)).shift(torch.arange(3.0))
+    assert torch.equal(out.experts[3], out.logits)

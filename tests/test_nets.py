@@ -1,0 +1,175 @@
+"""Networks: published sizes, signed features, heads that grow, and copies that stand still."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small import Flat
+
+from bdr.nets import NETS, CosineHead, Frozen, LinearHead, Network
+
+HEADS = [LinearHead, lambda dim: LinearHead(dim, bias=False), CosineHead]
+
+
+def parameters(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(("name", "dim", "count"), [("resnet32", 64, 466_256), ("resnet18", 512, 11_168_832)])
+def test_backbones_have_their_published_size(name, dim, count):
+    backbone = NETS[name]()
+    assert (backbone.dim, parameters(backbone)) == (dim, count)
+
+
+def test_the_small_backbone_is_small():
+    assert round(parameters(NETS["small"]()) / 1e6, 2) == 0.08
+
+
+@pytest.mark.parametrize("last_relu", [True, False])
+def test_features_are_signed_without_the_last_relu_alone(last_relu):
+    torch.manual_seed(0)
+    pooled = NETS["small"](1, last_relu)(torch.randn(4, 1, 8, 8)).pooled
+    assert pooled.shape == (4, 64)
+    assert bool((pooled < 0).any()) != last_relu
+
+
+@pytest.mark.parametrize(("name", "widths"), [("small", (16, 32, 64)), ("resnet32", (16, 32, 64))])
+def test_the_last_relu_is_the_only_one_that_goes(name, widths):
+    torch.manual_seed(0)
+    maps = NETS[name](1, False, maps=True)(torch.randn(4, 1, 8, 8)).maps
+    assert [bool((m < 0).any()) for m in maps] == [False, False, True]
+    assert [tuple(m.shape[1:]) for m in maps] == [(w, s, s) for w, s in zip(widths, (8, 4, 2), strict=True)]
+
+
+def test_without_asking_no_maps_are_kept():
+    assert NETS["small"]()(torch.randn(2, 1, 8, 8)).maps == ()
+
+
+def test_features_are_the_mean_over_the_last_map():
+    seen = NETS["small"](maps=True)(torch.randn(2, 1, 8, 8))
+    torch.testing.assert_close(seen.pooled, seen.maps[-1].mean((2, 3)))
+
+
+def grown(head, *counts, dim=5):
+    torch.manual_seed(0)
+    head = head(dim)
+    for count in counts:
+        head.grow(count)
+    return head
+
+
+@pytest.mark.parametrize("make", HEADS)
+def test_a_head_keeps_its_old_rows_when_it_grows(make):
+    head, features = grown(make, 3), torch.randn(6, 5)
+    before = head(features)[0]
+    for seen in (5, 9):
+        head.grow(seen - before.shape[1])
+        after = head(features)[0]
+        assert after.shape == (6, seen)
+        torch.testing.assert_close(after[:, : before.shape[1]], before)
+        before = after
+
+
+@pytest.mark.parametrize("make", HEADS)
+def test_fresh_rows_are_drawn_within_one_over_the_root_of_the_dimension(make):
+    head = grown(make, 400, dim=16)
+    weight = head.new if isinstance(head, CosineHead) else head.weight
+    assert weight.abs().max() <= 0.25
+    assert weight.abs().max() > 0.24
+
+
+def test_a_linear_head_is_a_matrix_and_a_bias():
+    head, features = grown(LinearHead, 3), torch.randn(6, 5)
+    logits, scale = head(features)
+    torch.testing.assert_close(logits, features @ head.weight.T + head.bias)
+    assert scale == 1
+
+
+def test_all_rows_of_a_linear_head_move_and_those_of_a_cosine_head_rest():
+    assert grown(LinearHead, 3, 2).weight.requires_grad
+    head = grown(CosineHead, 3, 2)
+    assert (len(head.old), len(head.new)) == (3, 2)
+    assert (head.old.requires_grad, head.new.requires_grad, head.eta.requires_grad) == (False, True, True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(eta=st.floats(0.1, 60), size=st.floats(1e-3, 1e3), seed=st.integers(0, 999))
+def test_cosine_logits_lie_between_minus_eta_and_eta(eta, size, seed):
+    head = CosineHead(5, eta)
+    head.grow(3)
+    head.grow(4)
+    features = size * torch.randn(8, 5, generator=torch.Generator().manual_seed(seed))
+    logits, scale = head(features)
+    assert logits.abs().max() <= eta * (1 + 1e-5)
+    assert float(scale.detach()) == pytest.approx(eta)
+
+
+def test_a_feature_along_an_embedding_scores_eta():
+    head = CosineHead(5, 9.0)
+    head.grow(3)
+    logits = head(7 * head.new.detach())[0]
+    torch.testing.assert_close(logits.diagonal(), torch.full((3,), 9.0))
+
+
+def test_imprinted_embeddings_are_as_long_as_the_old_ones_on_average():
+    head, directions = grown(CosineHead, 3, 2), torch.nn.functional.normalize(torch.randn(2, 5))
+    head.imprint(directions)
+    torch.testing.assert_close(head.new.detach(), directions * head.old.norm(dim=1).mean())
+
+
+@pytest.mark.parametrize("make", HEADS)
+def test_a_head_laid_out_and_loaded_again_is_the_same(make):
+    head, fresh, features = grown(make, 3, 2), make(5), torch.randn(4, 5)
+    fresh.lay_out(head.layout())
+    fresh.load_state_dict(head.state_dict())
+    assert torch.equal(fresh(features)[0], head(features)[0])
+    assert [p.requires_grad for p in fresh.parameters()] == [p.requires_grad for p in head.parameters()]
+
+
+@pytest.mark.parametrize("make", HEADS)
+def test_double_precision_passes_through(make):
+    net = Network(NETS["small"](), make(64))
+    net.head.grow(3)
+    net.double()
+    out = net(torch.randn(2, 1, 8, 8, dtype=torch.float64))
+    assert (out.logits.dtype, out.features.dtype) == (torch.float64, torch.float64)
+
+
+@pytest.mark.parametrize("make", HEADS)
+def test_a_head_in_double_precision_grows_in_double_precision(make):
+    head = grown(make, 3).double()
+    head.grow(2)
+    assert {p.dtype for p in head.parameters()} == {torch.float64}
+
+
+def test_in_low_precision_features_and_logits_stay_in_single():
+    net = Network(NETS["small"](), CosineHead(64))
+    net.head.grow(3)
+    net.precision = torch.bfloat16
+    out = net(torch.randn(2, 1, 8, 8))
+    assert (out.logits.dtype, out.features.dtype) == (torch.float32, torch.float32)
+
+
+def test_a_frozen_copy_follows_only_when_it_is_refilled():
+    net, x = Network(Flat(), CosineHead(5)), torch.randn(3, 1, 4, 4)
+    net.head.grow(2)
+    frozen = Frozen(net)
+    before = frozen(x).logits
+    with torch.no_grad():
+        net.backbone.matrix.weight.add_(1.0)
+    net.head.grow(2)
+    assert torch.equal(frozen(x).logits, before)
+    net.precision = torch.bfloat16
+    frozen.refill(net)
+    assert torch.equal(frozen(x).logits, net(x).logits)
+    assert not frozen(x).logits.requires_grad
+    assert not any(p.requires_grad for p in frozen.parameters())
+
+
+def test_a_refill_that_keeps_shapes_keeps_the_tensors_in_place():
+    net = Network(Flat(), CosineHead(5))
+    net.head.grow(2)
+    frozen = Frozen(net)
+    places = [p.data_ptr() for p in frozen.parameters()]
+    frozen.refill(net)
+    assert [p.data_ptr() for p in frozen.parameters()] == places

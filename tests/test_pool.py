@@ -1,0 +1,124 @@
+"""The pool of a phase: what an epoch holds, and how each draw draws."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small import Flat, make_pool, make_store
+
+from bdr.data.augment import Augment
+from bdr.data.pool import DRAWS, Pool
+from bdr.nets import LinearHead, Network
+from bdr.types import Phase
+
+COUNTS, OLD, EACH = (9, 8, 12, 10), 2, 3
+
+
+def pool_of(run_seed=1993, **store):
+    return make_pool(COUNTS, OLD, EACH, run_seed=run_seed, **store)
+
+
+def rows_of(pool, draw="all", stage=0, batch=8, epoch=0):
+    return pool.epoch(draw, stage, batch, epoch).rows.flatten()
+
+
+def classes_of(pool, rows):
+    return torch.bincount(pool.store.labels[rows], minlength=len(COUNTS)).tolist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=st.integers(1, 40), epoch=st.integers(0, 5), draw=st.sampled_from(["all", "rarest", "memory"]))
+def test_every_image_comes_once_and_the_filler_is_the_head_of_the_next_epoch(batch, epoch, draw):
+    pool = pool_of()
+    rows, size = pool.candidates(draw, 0), len(pool.candidates(draw, 0))
+    ours = pool.epoch(draw, 0, batch, epoch)
+    assert ours.rows.shape == (pool.steps(draw, 0, batch), pool.batch_size(draw, 0, batch))
+    flat = ours.rows.flatten()
+    assert sorted(flat[:size].tolist()) == sorted(rows.tolist())
+    filler = flat[size:]
+    assert len(filler) < pool.batch_size(draw, 0, batch)
+    assert torch.equal(filler, rows_of(pool, draw, 0, batch, epoch + 1)[: len(filler)])
+
+
+def test_a_pool_holds_new_classes_in_full_and_old_ones_as_exemplars():
+    pool = pool_of()
+    assert classes_of(pool, pool.rows) == [EACH, EACH, 12, 10]
+    assert classes_of(pool, pool.memory) == [EACH, EACH, 0, 0]
+    assert pool.counts(pool.rows).tolist() == [EACH, EACH, 12, 10]
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_an_epoch_is_a_function_of_seed_phase_stage_and_epoch(draw):
+    pool, augment = pool_of(), Augment(pad=2)
+    assert torch.equal(rows_of(pool, draw), rows_of(pool_of(), draw))
+    for other in (rows_of(pool_of(1994), draw), rows_of(pool, draw, stage=1), rows_of(pool, draw, epoch=1)):
+        assert not torch.equal(rows_of(pool, draw), other)
+    one, same = (pool_of(augment=augment).epoch(draw, 0, 8, 3).draws for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(tuple(one), tuple(same), strict=True))
+
+
+def test_another_phase_draws_otherwise():
+    store = make_store(COUNTS)
+    rows = store.of_classes(0, 4)
+    one, other = (Pool(store, Phase(i, 0, 4), rows, rows[:0], 1993) for i in (0, 1))
+    assert not torch.equal(rows_of(one), rows_of(other))
+
+
+def test_rarest_cuts_every_class_to_the_rarest_once_a_stage():
+    pool = pool_of()
+    rows = pool.candidates("rarest", 0)
+    assert classes_of(pool, rows) == [EACH] * 4
+    assert set(rows.tolist()) <= set(pool.rows.tolist())
+    for epoch in range(3):
+        assert sorted(rows_of(pool, "rarest", batch=4, epoch=epoch).tolist()) == sorted(rows.tolist())
+    assert set(rows.tolist()) != set(pool.candidates("rarest", 1).tolist())
+
+
+def test_uniform_makes_all_classes_equally_likely_and_is_fresh_each_epoch():
+    pool = pool_of()
+    epochs = [rows_of(pool, "uniform", batch=len(pool.rows), epoch=e) for e in range(200)]
+    assert {len(rows) for rows in epochs} == {len(pool.rows)}
+    share = torch.tensor(classes_of(pool, torch.cat(epochs))) / (200 * len(pool.rows))
+    torch.testing.assert_close(share, torch.full((4,), 0.25), rtol=0, atol=0.03)
+    assert not torch.equal(epochs[0], epochs[1])
+
+
+def test_memory_draws_exemplars_alone_also_those_just_chosen():
+    pool = pool_of()
+    assert sorted(rows_of(pool, "memory", batch=3).tolist()) == sorted(pool.memory.tolist())
+    pool.memory = torch.cat([pool.memory, pool.new[:4]])
+    assert sorted(rows_of(pool, "memory", batch=5).tolist()) == sorted(pool.memory.tolist())
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_pool_smaller_than_a_batch_is_its_own_batch(draw):
+    pool = pool_of()
+    size = len(pool.candidates(draw, 0))
+    assert pool.epoch(draw, 0, 1000, 0).rows.shape == (1, size)
+    assert (pool.steps(draw, 0, 1000), pool.batch_size(draw, 0, 1000)) == (1, size)
+
+
+def test_every_place_of_an_epoch_has_a_draw_of_its_own():
+    epoch = pool_of(side=8, augment=Augment(pad=3, brightness=0.2)).epoch("all", 0, 8, 0)
+    assert all(column.shape == epoch.rows.shape for column in tuple(epoch.draws))
+    assert len(epoch.draws.bright.unique()) == epoch.rows.numel()
+    assert epoch.draws.at(0).top.shape == (8,)
+    assert epoch.steps == len(epoch.rows)
+
+
+def test_outputs_are_those_of_eval_mode_in_the_order_of_the_rows(monkeypatch):
+    monkeypatch.setattr("bdr.data.pool.EVALUATION_BATCH", 7)
+    pool, net = pool_of(), Network(Flat(), LinearHead(5))
+    net.head.grow(4)
+    net.backbone.eval()
+    out = pool.outputs(net, pool.rows, mirrored=True)
+    torch.testing.assert_close(out.features, net.backbone(pool.store.plain(pool.rows).flip(3)).pooled)
+    assert not out.logits.requires_grad
+    assert (net.training, net.backbone.training) == (True, False)
+
+
+def test_a_store_finds_the_rows_of_classes_in_the_order_of_the_data():
+    store = make_store(COUNTS)
+    rows = store.of_classes(1, 3)
+    assert rows.tolist() == [i for i, y in enumerate(store.labels.tolist()) if 1 <= y < 3]
+    assert len(store) == sum(COUNTS)

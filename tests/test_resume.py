@@ -1,0 +1,339 @@
+"""A run that was stopped, by whom and wherever, ends where the whole one does: bit for bit."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from runs import (
+    Position,
+    arguments,
+    assert_equal,
+    newest,
+    outcome,
+    read_state,
+    start,
+    train,
+    train_until,
+    wait_until,
+    where,
+)
+
+from bdr import api
+from bdr.cli import main
+from bdr.engine.checkpoint import Checkpoints
+from bdr.engine.listen import Listener
+
+FLAT = {"net": "runs:flat"}
+OWN = "runs:TwoStages"
+HALF_WAY = Position(1, 0, 1, 2)  # inside the second epoch of the second phase
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Bits are compared between processes, so all of them add in the same order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def whole(one_thread, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(scope="module")
+def whole_flat(one_thread, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("whole") / "run", **FLAT)
+
+
+@pytest.fixture(scope="module")
+def whole_own(one_thread, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("whole") / "run", OWN, **FLAT)
+
+
+@pytest.fixture(scope="module")
+def half(one_thread, tmp_path_factory):
+    return train_until(HALF_WAY, tmp_path_factory.mktemp("half") / "run", **FLAT)
+
+
+@pytest.fixture
+def stopped(half, tmp_path):
+    """A run stopped half-way, to do with as one likes."""
+    return Path(shutil.copytree(half, tmp_path / "run"))
+
+
+@pytest.fixture
+def bdr(monkeypatch, capsys):
+    """The command line inside this process: its exit code, and what it says."""
+
+    def call(*given):
+        monkeypatch.setattr(sys, "argv", ["bdr", *map(str, given)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return left.value.code, said.out + said.err
+
+    return call
+
+
+def go_on(path, **fields):
+    """What somebody types: `resume` once there is a run, the whole command before."""
+    return ["resume", str(path)] if (path / "run.json").exists() else arguments(path, **fields)
+
+
+def snapshot(path):
+    return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_run_is_compared_by_all_that_it_leaves(whole):
+    parts = outcome(whole)
+    last = parts["checkpoint"]
+    assert {"method:net.head.new", "plugins.bdr:balance.mean", "plugins.bdr:balance.offset", "exemplars"} <= last.keys()
+    assert {"steps.npz", "phase-02/model", "phase-01/memory.json", "phase-00/predictions.npz"} <= parts.keys()
+    assert len(parts["epochs.jsonl"]) == 6
+    assert len(parts["phases.jsonl"]) == 3
+
+
+# Kills
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_ten_random_moments_ends_where_the_whole_one_does(whole, tmp_path):
+    path, chance, seen = tmp_path / "run", random.Random(2308), set()
+    for moment in [0, *sorted(chance.sample(range(1, 22), 9))]:
+        child = start(go_on(path), tmp_path / "said")
+        wait_until(lambda child=child, moment=moment: newest(path) >= moment or not child.is_alive())
+        time.sleep(chance.uniform(0, 0.05))
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        seen.add(newest(path))
+    assert len(seen) > 5  # most of them fell into training
+    finish(path, tmp_path)
+    assert_equal(path, whole)
+
+
+def finish(path, tmp_path):
+    child = start(go_on(path), tmp_path / "said")
+    child.join()
+    assert child.exitcode == 0, (tmp_path / "said").read_text()
+
+
+def die_again_and_again(path, tmp_path, **fields):
+    """The first process dies at its first event, the second at its second, until one comes through; how many died."""
+    for fatal in range(1, 200):
+        child = start(go_on(path, **fields), tmp_path / "said", fatal)
+        child.join()
+        if child.exitcode == 0:
+            return fatal - 1
+        assert child.exitcode == 9, (tmp_path / "said").read_text()
+        if newest(path):
+            read_state(path / "checkpoint" / f"{newest(path):06d}")  # the newest is always whole
+    raise AssertionError("no end")
+
+
+@pytest.mark.slow
+def test_death_after_any_write_sync_or_rename_costs_nothing(whole_flat, tmp_path):
+    died = die_again_and_again(tmp_path / "run", tmp_path, **FLAT)
+    assert died > 25  # more than the events of one checkpoint
+    assert_equal(tmp_path / "run", whole_flat)
+
+
+def test_death_while_a_run_is_being_finished_costs_nothing(whole_flat, tmp_path):
+    path = Path(shutil.copytree(whole_flat, tmp_path / "run"))
+    (path / "DONE").unlink()
+    assert die_again_and_again(path, tmp_path) > 5
+    assert_equal(path, whole_flat)
+
+
+class Crash(Listener):
+    """Raises when an epoch has been recorded and not yet saved."""
+
+    def __init__(self, phase, epoch):
+        self.place = phase, epoch
+
+    def epoch_ends(self, phase, stage, log):
+        if (phase.index, log.epoch) == self.place:
+            raise RuntimeError("a crash")
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 1)])
+def test_lines_written_after_the_last_checkpoint_do_not_stand_twice(place, whole_flat, tmp_path):
+    with pytest.raises(RuntimeError, match="a crash"):
+        train(tmp_path / "run", listener=Crash(*place), checkpoint_every=1000.0, **FLAT)
+    api.resume(tmp_path / "run")
+    assert_equal(tmp_path / "run", whole_flat)
+
+
+# Stops on request
+
+
+def call(*given):
+    """The command line as a process of its own."""
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-m", "bdr.cli", *map(str, given)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_asked_to_stop_it_saves_itself_and_says_how_to_go_on(number, whole, tmp_path):
+    path = tmp_path / "run"
+    process = call(*arguments(path))
+    wait_until(lambda: newest(path) >= 2 or process.poll() is not None)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopping after this step" in said
+    assert f"bdr resume {path}" in said
+    assert "Traceback" not in said
+    assert "stopped on request" in (path / "log.txt").read_text()
+    api.resume(path)
+    assert_equal(path, whole)
+
+
+@pytest.mark.slow
+def test_asked_twice_it_leaves_at_once(tmp_path):
+    process = call(*arguments(tmp_path / "run", "runs:Slow", **FLAT))
+    assert any("in the second step" in line for line in process.stdout)
+    process.send_signal(signal.SIGINT)
+    assert any("once more to leave at once" in line for line in process.stderr)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "left at once; the last checkpoint is kept" in said
+    assert "Traceback" not in said
+    assert where(tmp_path / "run") == Position(0, 0, 0, 1)
+
+
+# Damage
+
+
+def flip_a_byte(folder):
+    file = folder / "tensors.safetensors"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def cut_the_info(folder):
+    os.truncate(folder / "info.json", 100)
+
+
+def lose_the_sums(folder):
+    (folder / "sums.json").unlink()
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, cut_the_info, lose_the_sums])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(damage, stopped, whole_flat, bdr):
+    folder = stopped / "checkpoint" / f"{newest(stopped):06d}"
+    damage(folder)
+    code, said = bdr("resume", stopped)
+    assert (code, str(folder) in said) == (0, True)
+    assert "going on from the checkpoint before it" in said
+    assert str(folder) in (stopped / "log.txt").read_text()
+    assert_equal(stopped, whole_flat)
+
+
+def test_the_one_before_a_damaged_checkpoint_is_a_step_behind(stopped):
+    flip_a_byte(stopped / "checkpoint" / f"{newest(stopped):06d}")
+    with pytest.warns(UserWarning, match=r"tensors\.safetensors is damaged"):
+        found = Checkpoints(stopped / "checkpoint").newest()
+    assert Position(**found.info["position"]) == Position(1, 0, 1, 1)
+
+
+def test_with_every_checkpoint_damaged_a_run_starts_anew(stopped, whole_flat, bdr):
+    for folder in (stopped / "checkpoint").iterdir():
+        flip_a_byte(folder)
+    code, said = bdr("resume", stopped)
+    assert (code, said.count("is damaged")) == (0, 2)
+    assert "phase 1/3" in said
+    assert_equal(stopped, whole_flat)
+
+
+# Inside epochs and stages
+
+
+@pytest.mark.parametrize("position", [Position(0, 0, 0, 1), Position(1, 0, 1, 2)])
+def test_dropout_goes_on_with_the_random_numbers_that_were_next(position, whole_own, tmp_path):
+    path = train_until(position, tmp_path / "run", OWN, **FLAT)
+    torch.rand(7)  # whatever else happened meanwhile
+    api.resume(path)
+    assert_equal(path, whole_own)
+
+
+def test_without_the_random_state_dropout_ends_elsewhere(whole_own, tmp_path, monkeypatch):
+    path = train_until(Position(0, 0, 0, 1), tmp_path / "run", OWN, **FLAT)
+    monkeypatch.setattr(torch, "set_rng_state", lambda state: None)
+    api.resume(path)
+    assert outcome(path)["checkpoint"] != outcome(whole_own)["checkpoint"]
+
+
+@pytest.mark.parametrize("position", [Position(1, 1, 1, 0), Position(2, 1, 1, 3)])
+def test_a_run_stopped_in_a_second_stage_on_the_exemplars_ends_equal(position, whole_own, tmp_path):
+    path = train_until(position, tmp_path / "run", OWN, **FLAT)
+    api.resume(path)
+    assert_equal(path, whole_own)
+
+
+def test_the_second_stage_trains_on_the_exemplars_alone(whole_own):
+    names = [line["stage"] for line in outcome(whole_own)["epochs.jsonl"]]
+    assert names == ["main", "main", "balanced", "balanced"] * 3
+
+
+# Commands
+
+
+def test_a_finished_run_is_left_as_it_is(whole, bdr):
+    before = snapshot(whole)
+    code, said = bdr("resume", whole)
+    assert (code, "already done" in said, "accuracy" in said) == (0, True, True)
+    assert snapshot(whole) == before
+
+
+def test_the_same_command_on_a_finished_run_shows_its_table_without_training(whole, bdr):
+    before = snapshot(whole)
+    code, said = bdr(*arguments(whole))
+    assert (code, "already done" in said, "accuracy" in said) == (0, True, True)
+    assert snapshot(whole) == before
+
+
+def test_the_same_command_on_an_unfinished_run_goes_on_with_it(stopped, whole_flat, bdr):
+    code, said = bdr(*arguments(stopped, **FLAT))
+    assert (code, f"going on with {stopped}" in said, "phase 1/3" in said) == (0, True, False)
+    assert_equal(stopped, whole_flat)
+
+
+@pytest.mark.parametrize("made", [None, "folder", "file"])
+def test_what_is_not_a_run_cannot_be_gone_on_with(made, tmp_path, bdr):
+    path = tmp_path / "thing"
+    if made == "folder":
+        path.mkdir()
+    if made == "file":
+        path.touch()
+    code, said = bdr("resume", path)
+    assert (code, f"{path} is not a run" in said) == (2, True)
+
+
+def test_a_run_asked_to_stop_between_phases_begins_with_the_next_one(whole_flat, tmp_path):
+    path = train_until(Position(2), tmp_path / "run", **FLAT)
+    assert not (path / "phase-02").exists()
+    api.resume(path)
+    assert_equal(path, whole_flat)
+
+
+def test_the_last_position_is_past_the_last_phase(whole):
+    assert where(whole) == Position(3)

@@ -1,0 +1,198 @@
+"""Runs whose first phase is the same train it once, and end where they would have ended alone."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from runs import Position, assert_equal, outcome, plan, train, train_until
+
+from bdr import api
+from bdr.engine.listen import Listener
+
+CWD, BDR = "ucir+cwd", "ucir+cwd+bdr"
+BEFORE = "the first phase was trained before by an equal run"
+
+
+class Phases(Listener):
+    """Hears which phases are trained."""
+
+    def __init__(self):
+        self.trained = []
+
+    def stage_begins(self, phase, stage, first_epoch, images):
+        self.trained.append(phase.index)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def alone(one_thread, tmp_path_factory):
+    """CwD with BDR, in a folder of its own, not sharing."""
+    return train(tmp_path_factory.mktemp("alone") / "run", BDR, share=False)
+
+
+@pytest.fixture(scope="module")
+def first(one_thread, tmp_path_factory):
+    """A folder of runs in which CwD has been trained."""
+    runs = tmp_path_factory.mktemp("runs")
+    train(None, CWD, runs=runs)
+    return runs
+
+
+@pytest.fixture
+def runs(first, tmp_path):
+    return Path(shutil.copytree(first, tmp_path / "runs"))
+
+
+def shared_phases(runs):
+    return sorted((runs / ".shared").iterdir())
+
+
+def log_of(path):
+    file = path / "log.txt"
+    return file.read_text() if file.exists() else ""
+
+
+def flip_a_byte(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_first_phase_is_taken_from_an_equal_run_and_changes_nothing(runs, alone):
+    heard = Phases()
+    path = train(None, BDR, runs=runs, listener=heard)
+    assert heard.trained == [1, 2]
+    assert f"{BEFORE}: taken from {shared_phases(runs)[0]}" in log_of(path)
+    assert_equal(path, alone)
+
+
+def test_the_run_that_gives_its_first_phase_away_is_not_changed_by_it(first, tmp_path):
+    giver = next(first.rglob("DONE")).parent
+    assert_equal(giver, train(tmp_path / "run", CWD, share=False))
+
+
+def test_a_run_does_not_share_when_told_not_to(runs, alone):
+    heard = Phases()
+    train(None, BDR, runs=runs, listener=heard, share=False, phases=1)
+    assert heard.trained == [0]
+    assert len(shared_phases(runs)) == 1
+
+
+def key(what=BDR, **fields):
+    return plan(None, what, runs=Path("runs"), **fields).experiment.shared.name
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"seed": 1994},
+        {"order": "natural"},
+        {"base": 7},
+        {"net": "resnet32"},
+        {"val": 0.7},
+        {"settings": [("stage.epochs", 3)]},
+        {"settings": [("stage.batch", 16)]},
+        {"settings": [("stage.lr", 0.01)]},
+        {"settings": [("stage.main.lr", 0.01)]},
+        {"settings": [("ucir.eta", 5)]},
+        {"settings": [("cwd.coefficient", 1)]},
+        {"settings": [("augment.pad", 2)]},
+        {"what": "ucir+bdr"},
+    ],
+    ids=str,
+)
+def test_a_first_phase_that_would_be_trained_otherwise_is_not_shared(fields):
+    assert key(**fields) != key()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"what": CWD},
+        {"what": "ucir+cwd+la"},
+        {"memory": "5/class"},
+        {"herding": "random"},
+        {"step": 2},
+        {"phases": 2},
+        {"settings": [("bdr.m", 0.5)]},
+    ],
+    ids=str,
+)
+def test_what_idles_in_the_first_phase_does_not_keep_runs_from_sharing_it(fields):
+    assert key(**fields) == key()
+
+
+def test_a_run_with_another_seed_trains_its_own_first_phase(runs):
+    heard = Phases()
+    path = train(None, BDR, runs=runs, listener=heard, seed=1994, phases=1)
+    assert heard.trained == [0]
+    assert BEFORE not in log_of(path)
+    assert len(shared_phases(runs)) == 2
+
+
+def test_exemplars_are_chosen_anew_under_another_memory(runs, tmp_path):
+    path = train(None, BDR, runs=runs, memory="1/class", phases=2)
+    assert BEFORE in log_of(path)
+    assert_equal(path, train(tmp_path / "alone", BDR, share=False, memory="1/class", phases=2))
+
+
+def test_a_damaged_shared_phase_is_named_and_trained_anew(runs, alone):
+    folder = shared_phases(runs)[0]
+    flip_a_byte(folder / "tensors.safetensors")
+    heard = Phases()
+    path = train(None, BDR, runs=runs, listener=heard)
+    assert heard.trained == [0, 1, 2]
+    assert f"{folder}/tensors.safetensors is damaged" in log_of(path)
+    assert BEFORE not in log_of(path)
+    assert_equal(path, alone)
+
+
+def test_a_damaged_shared_phase_gives_way_to_a_whole_one(runs):
+    (shared_phases(runs)[0] / "sums.json").unlink()
+    train(None, BDR, runs=runs, phases=1)
+    assert BEFORE in log_of(train(None, "ucir+cwd+la", runs=runs, phases=1))
+
+
+@pytest.mark.parametrize("position", [Position(1), Position(1, 0, 1, 2)])
+def test_a_run_that_began_from_a_shared_phase_goes_on_after_a_stop(position, runs, alone):
+    path = train_until(position, None, BDR, runs=runs)
+    assert BEFORE in log_of(path)
+    heard = Phases()
+    api.resume(path, heard)
+    assert heard.trained == [1, 2]
+    assert_equal(path, alone)
+
+
+def test_a_run_that_loses_the_checkpoints_of_a_shared_phase_trains_it_itself(runs, alone):
+    path = train_until(Position(1), None, BDR, runs=runs)
+    shutil.rmtree(path / "checkpoint")
+    api.resume(path)
+    assert_equal(path, alone)
+
+
+def test_a_first_phase_that_trained_on_its_exemplars_is_not_shared(tmp_path):
+    own = {"what": "runs:TwoStages", "net": "runs:flat", "phases": 1, "runs": tmp_path / "runs"}
+    train(None, **own)
+    path = train(None, memory="1/class", **own)
+    assert {len(rows) for rows in outcome(path)["phase-00/memory.json"][0].values()} == {1}
+
+
+SOURCE = "from runs import TwoStages\n\n\nclass Mine(TwoStages):\n    pass\n"
+
+
+def test_a_changed_method_of_ones_own_does_not_take_the_first_phase_of_the_old_one(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "own_method.py"
+    file.write_text(SOURCE)
+    before = key("own_method:Mine")
+    assert key("own_method:Mine") == before
+    file.write_text(SOURCE + "\n# changed\n")
+    assert key("own_method:Mine") != before
