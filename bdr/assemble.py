@@ -238,10 +238,15 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
         precision=precision,
         keep=config.keep,
         checkpoint_every=config.checkpoint_every,
-        shared=runs / ".shared" / first_phase_key(config, info, plugins) if config.share else None,
+        shared=shared_folder(config, path, runs, first_phase_key(config, info, plugins)),
         adjust_stages=stage_adjuster(config),
     )
     return Plan(config, experiment, info)
+
+
+def shared_folder(config: Config, path: Path, runs: Path, key: str) -> Path | None:
+    """Runs share inside their common folder; one that was put elsewhere by name leaves nothing beside itself."""
+    return runs / ".shared" / key if config.share and runs.resolve() in path.resolve().parents else None
 
 
 def folder_name(config: Config, data: DataSet) -> Path:

@@ -17,6 +17,8 @@ Centring with ln K changes nothing under a softmax and makes a flat pihat a zero
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -117,8 +119,9 @@ class BDR(nn.Module):
         self.offset = self.centred(self.initial)
 
     def centred(self, pi: Tensor) -> Tensor:
-        floor = 1e-12 if self.formula == "released" else 0.0
-        return torch.log(pi**self.tau + floor) + self.tau * torch.log(torch.full_like(pi, float(self.classes)))
+        """tau ln(K pi); the released code adds 1e-12 inside its logarithm."""
+        log = torch.log(pi**self.tau + 1e-12) if self.formula == "released" else self.tau * torch.log(pi)
+        return log + self.tau * math.log(self.classes)
 
     @torch.no_grad()
     def observe(self, features: Tensor, y: Tensor) -> None:

@@ -176,7 +176,7 @@ def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None) -> None
     if len(runs) == 1:
         out.print(report.as_rich(report.run_sheet(runs[0], readout)))
     else:
-        out.print(report.as_rich(report.comparison_sheet(comparison)))
+        out.print(report.as_rich(report.comparison_sheet(comparison), out.width))
 
 
 def report_runs(paths: Sequence[Path], page: Path, title: str) -> None:
@@ -266,9 +266,10 @@ def removable(runs: Path) -> list[Path]:
     """Checkpoints of finished runs, shared first phases, and what a killed process left half-written."""
     if not runs.is_dir():
         raise UsageError(f"there is no folder '{runs}'; name one with --runs")
-    finished = [run.path / "checkpoint" for run in find_runs(runs)[0] if run.done]
-    shared = [path for path in (runs / ".shared").glob("*") if path.is_dir()]
-    return [path for path in finished if path.is_dir()] + shared
+    finished = [run.path for run in find_runs(runs)[0] if run.done]
+    checkpoints = [path / "checkpoint" for path in finished if (path / "checkpoint").is_dir()]
+    partial = [file for path in finished for file in path.glob("*.partial")]
+    return checkpoints + partial + [path for path in (runs / ".shared").glob("*") if path.is_dir()]
 
 
 def size_of(path: Path) -> int:

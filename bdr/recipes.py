@@ -19,18 +19,18 @@ def cifar10(method: str = "ucir", *plugins: str) -> Config:
 
 
 def digits(method: str = "ucir", *plugins: str) -> Config:
-    """Four digits first, then two a phase, three exemplars of each: real scarcity, in seconds.
+    """Four digits first, then two a phase, two exemplars of each: real scarcity, in seconds.
 
-    The cosine scale starts at 10: a short schedule has no time to grow it, and offsets need room in the logits.
+    The cosine scale starts at 20: a short schedule has no time to grow it, and offsets need room in the logits.
     """
     return Config(
         method=method,
         plugins=plugins,
-        settings={"ucir": {"eta": 10.0}} if method == "ucir" else {},
+        settings={"ucir": {"eta": 20.0}} if method == "ucir" else {},
         data="digits",
         base=4,
         step=2,
-        memory="3/class",
+        memory="2/class",
         net="small",
         stage=Stage(epochs=20, batch=32, drops=(12, 17)),
     )

@@ -18,7 +18,7 @@ from bdr.types import Phase
 
 
 def rehearse(info: dict[str, Any], phases: Sequence[Phase], found: Predictions) -> None:
-    """Writes, measures and tabulates a run of all phases, made of one batch of predictions, in a folder that vanishes."""
+    """Writes, measures and tabulates a run of all phases, made of one batch, in a folder that vanishes."""
     with tempfile.TemporaryDirectory() as folder:
         writer = RunWriter.create(Path(folder) / "run", info | {"command": "rehearsal", "created": ""})
         boundaries = [(p.old, p.seen) for p in phases]

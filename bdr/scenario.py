@@ -42,7 +42,7 @@ NAMED_ORDERS = {
     "podnet-2": PODNET_2,
     "podnet-3": PODNET_3,
 }
-ORDER_FORMS = ("seed-N (the papers use seed-1993)", "natural", *NAMED_ORDERS, "a list such as 3,0,1,2")
+ORDER_FORMS = ("seed-N (the papers use seed-1993, which is der-1)", "natural", *NAMED_ORDERS, "a list such as 3,0,1,2")
 
 
 def class_order(name: str, classes: int) -> tuple[int, ...]:
@@ -50,12 +50,18 @@ def class_order(name: str, classes: int) -> tuple[int, ...]:
     if name == "natural":
         return tuple(range(classes))
     if seeded := re.fullmatch(r"seed-(\d+)", "seed-1993" if name == "der-1" else name):
-        return tuple(int(i) for i in np.random.RandomState(int(seeded[1])).permutation(classes))
+        return seeded_order(int(seeded[1]), classes)
     if name in NAMED_ORDERS:
         return permutation_of(NAMED_ORDERS[name].split(), classes, name)
     if re.fullmatch(r"\d+([, ]+\d+)*", name.strip()):
         return permutation_of(re.findall(r"\d+", name), classes, "the list")
     raise UsageError(f"no class order '{name}'; there are {', '.join(ORDER_FORMS)}")
+
+
+def seeded_order(seed: int, classes: int) -> tuple[int, ...]:
+    if seed >= 2**32:
+        raise UsageError(f"the class order seed-{seed} is not possible: a seed is at most {2**32 - 1}")
+    return tuple(int(i) for i in np.random.RandomState(seed).permutation(classes))
 
 
 def permutation_of(numbers: list[str], classes: int, name: str) -> tuple[int, ...]:

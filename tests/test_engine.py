@@ -149,7 +149,7 @@ def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two
     fit = Fit(world.objective(stage), stage, 0, world.pool, engine)
     epochs = [world.pool.epoch("all", 0, 16, epoch) for epoch in range(-(-steps // fit.steps))]
     draws = [(epoch.rows[i], epoch.draws.at(i)) for epoch in epochs for i in range(epoch.steps)][:steps]
-    with eager_between_steps():
+    with eager_between_steps("graph"):
         values = [fit.step(*draws[0]).clone()]
         with unread(device):
             values += [fit.step(*draw).clone() for draw in draws[1:]]

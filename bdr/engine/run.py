@@ -116,7 +116,7 @@ class Experiment:
 
     def go(self) -> None:
         try:
-            with eager_between_steps(), self.heard_warnings():
+            with eager_between_steps(self.engine), self.heard_warnings():
                 for phase in self.phases[self.position.phase :]:
                     self.run_phase(phase)
         except torch.OutOfMemoryError as error:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bdr.data.augment import Draws
 from bdr.data.pool import Store
 from bdr.engine.objective import WATCHED, Objective
-from bdr.errors import BdrError
+from bdr.errors import UsageError
 from bdr.nets.base import Backbone, Network
 from bdr.types import Batch, Clock
 
@@ -158,7 +158,9 @@ def choose_engine(engine: str, device: torch.device) -> str:
     if engine == "auto":
         return "graph" if device.type == "cuda" else "eager"
     if engine == "graph" and device.type != "cuda":
-        raise BdrError(f"the engine 'graph' needs a CUDA device and this is '{device}'; use --engine eager or compile")
+        raise UsageError(
+            f"the engine 'graph' needs a CUDA device and this is '{device}'; use --engine eager or compile"
+        )
     return engine
 
 
@@ -172,11 +174,11 @@ def can_compile(device: torch.device) -> bool:
     return has_triton()
 
 
-@contextlib.contextmanager
-def eager_between_steps() -> Iterator[None]:
+def eager_between_steps(engine: str) -> contextlib.AbstractContextManager[object]:
     """Evaluation, herding and statistics come in many shapes: compiled only inside a step, eager elsewhere."""
-    with torch.compiler.set_stance("force_eager"):
-        yield
+    if engine == "eager":  # asking for a stance would import the compiler, which takes seconds
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 def set_precision(method: nn.Module, precision: str, device: torch.device) -> None:

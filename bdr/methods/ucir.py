@@ -38,6 +38,8 @@ class UCIR(Method):
         imprint: bool = False,
     ) -> None:
         super().__init__()
+        if negatives < 1:
+            raise ValueError(f"negatives = {negatives}: margin ranking needs at least one")
         backbone = make(last_relu=False)
         self.net = Network(backbone, CosineHead(backbone.dim, eta))
         self.teacher = Frozen(self.net)

@@ -2,7 +2,8 @@
 
 from bdr.nets.base import Backbone, Features, Frozen, Head, MakeBackbone, Network, Resumable
 from bdr.nets.heads import CosineHead, LinearHead
-from bdr.nets.resnet_cifar import resnet18, resnet32, small
+from bdr.nets.resnet_cifar import resnet18, resnet32
+from bdr.nets.small import small
 
 NETS = {
     "resnet18": resnet18,

@@ -28,6 +28,11 @@ class Features(NamedTuple):
     pooled: Tensor  # (B, D), float32 or finer
     maps: tuple[Tensor, ...] = ()
 
+    @classmethod
+    def of(cls, x: Tensor, maps: tuple[Tensor, ...] = ()) -> Features:
+        """Average-pooled, in float32 at least: class means and spreads are taken of these features."""
+        return cls(x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32)), maps)
+
 
 class Backbone(nn.Module, ABC):
     """Images to features. Backbones are what the engine compiles and runs in low precision."""

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from bdr.nets.base import Head
 
 
-def uniform(count: int, dim: int, device: torch.device) -> Tensor:
-    """Fresh rows ~ U(-1/sqrt(d), 1/sqrt(d)), drawn on the CPU so that every device starts alike."""
-    return torch.empty(count, dim).uniform_(-(dim**-0.5), dim**-0.5).to(device)
+def uniform(count: int, like: Tensor) -> Tensor:
+    """Fresh rows ~ U(-1/sqrt(d), 1/sqrt(d)) for a matrix (K, d), drawn on the CPU so that every device starts alike."""
+    bound = like.shape[1] ** -0.5
+    return torch.empty(count, like.shape[1]).uniform_(-bound, bound).to(like)
 
 
 class LinearHead(Head):
@@ -25,26 +26,24 @@ class LinearHead(Head):
         self.bias = nn.Parameter(torch.empty(0)) if bias else None
 
     def grow(self, count: int) -> None:
-        dim, device = self.weight.shape[1], self.weight.device
-        self.weight = nn.Parameter(torch.cat([self.weight.data, uniform(count, dim, device)]))
+        self.weight = nn.Parameter(torch.cat([self.weight.data, uniform(count, self.weight)]))
         if self.bias is not None:
-            self.bias = nn.Parameter(torch.cat([self.bias.data, torch.zeros(count, device=device)]))
+            self.bias = nn.Parameter(torch.cat([self.bias.data, self.bias.data.new_zeros(count)]))
 
     def layout(self) -> dict[str, Any]:
         return {"classes": len(self.weight)}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        device = self.weight.device
-        self.weight = nn.Parameter(torch.empty(layout["classes"], self.weight.shape[1], device=device))
+        self.weight = nn.Parameter(self.weight.data.new_empty(layout["classes"], self.weight.shape[1]))
         if self.bias is not None:
-            self.bias = nn.Parameter(torch.empty(layout["classes"], device=device))
+            self.bias = nn.Parameter(self.bias.data.new_empty(layout["classes"]))
 
     def forward(self, features: Tensor) -> tuple[Tensor, float]:
         return F.linear(features, self.weight, self.bias), 1.0
 
 
 class CosineHead(Head):
-    """z_k = eta <f/|f|, w_k/|w_k|> with one learnable eta; embeddings of earlier phases rest in a block of their own."""
+    """z_k = eta <f/|f|, w_k/|w_k|>, eta learnable; the embeddings of earlier phases rest in a block of their own."""
 
     def __init__(self, dim: int, eta: float = 1.0) -> None:
         super().__init__()
@@ -54,7 +53,7 @@ class CosineHead(Head):
 
     def grow(self, count: int) -> None:
         self.old = nn.Parameter(torch.cat([self.old.data, self.new.data]), requires_grad=False)
-        self.new = nn.Parameter(uniform(count, self.old.shape[1], self.old.device))
+        self.new = nn.Parameter(uniform(count, self.old))
 
     @torch.no_grad()
     def imprint(self, directions: Tensor) -> None:
@@ -65,9 +64,9 @@ class CosineHead(Head):
         return {"old": len(self.old), "new": len(self.new)}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        dim, device = self.old.shape[1], self.old.device
-        self.old = nn.Parameter(torch.empty(layout["old"], dim, device=device), requires_grad=False)
-        self.new = nn.Parameter(torch.empty(layout["new"], dim, device=device))
+        dim = self.old.shape[1]
+        self.old = nn.Parameter(self.old.data.new_empty(layout["old"], dim), requires_grad=False)
+        self.new = nn.Parameter(self.new.data.new_empty(layout["new"], dim))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         embeddings = torch.cat([self.old, self.new])

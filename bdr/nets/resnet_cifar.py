@@ -1,10 +1,9 @@
-"""Residual networks for small images: ResNet-32, ResNet-18 with a 3x3 stem, and a small one for digits."""
+"""Residual networks for small images: ResNet-32, and ResNet-18 with a 3x3 stem."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -57,9 +56,7 @@ class ResNet(Backbone):
         for stage in self.stages:
             x = stage(x)
             maps.append(x)
-        # Pooled in float32 at least: class means and spreads are taken of these features.
-        pooled = x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32))
-        return Features(pooled, tuple(maps) if self.keeps_maps else ())
+        return Features.of(x, tuple(maps) if self.keeps_maps else ())
 
 
 def initialise(module: nn.Module) -> None:
@@ -76,8 +73,3 @@ def resnet18(channels: int = 3, last_relu: bool = True, maps: bool = False) -> R
 def resnet32(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
     """ResNet-32 with convolutional shortcuts: 64 features, 0.47 M parameters."""
     return ResNet((16, 32, 64), 5, channels, last_relu, maps)
-
-
-def small(channels: int = 1, last_relu: bool = True, maps: bool = False) -> ResNet:
-    """Three stages of one block for images of a few pixels: 64 features, 0.08 M parameters."""
-    return ResNet((16, 32, 64), 1, channels, last_relu, maps)

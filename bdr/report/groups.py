@@ -54,8 +54,25 @@ def _split_title(runs: list[Run]) -> list[tuple[str, list[Run]]]:
         # under one class order, another fingerprint means another setting that the protocol does not list
         same_order = not differences(alike)
         hidden = _partition(alike, lambda run: run.fingerprint) if same_order else [alike]
-        parts += [(f"{label} [{each[0].fingerprint}]" if len(hidden) > 1 else label, each) for each in hidden]
+        parts += [(label + _hidden_settings(each[0], hidden), each) for each in hidden]
     return parts
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """The settings of method, plug-ins and stages by their dotted names."""
+    config = run.info.get("config") or {}
+    owners = {**(config.get("settings") or {}), "stage": config.get("stage") or {}}
+    return {f"{owner}.{name}": value for owner, mine in owners.items() for name, value in mine.items()}
+
+
+def _hidden_settings(run: Run, parts: list[list[Run]]) -> str:
+    """What tells runs of one title and protocol apart: the settings that differ, else the fingerprint."""
+    if len(parts) == 1:
+        return ""
+    others = [_settings(part[0]) for part in parts]
+    names = sorted({name for each in others for name in each if any(o.get(name) != each[name] for o in others)})
+    mine = {name: _settings(run).get(name, "default") for name in names}
+    return " " + (" ".join(f"{name}={value}" for name, value in mine.items()) or f"[{run.fingerprint}]")
 
 
 def _one_a_seed(runs: list[Run]) -> list[Run]:

@@ -141,12 +141,26 @@ def _phase_row(run: Run, line: dict[str, Any], readout: str) -> list[str]:
     return [str(line["phase"]), str(line["seen"]), *cells, number(line.get("seconds"), 0), names]
 
 
-def as_rich(sheet: Sheet) -> Table:
-    """For a terminal."""
+def transposed(sheet: Sheet) -> Sheet:
+    """Columns as rows: for few methods and a narrow terminal."""
+    columns = [[name, *(row[index] for row in sheet.rows)] for index, name in enumerate(sheet.header)]
+    return Sheet(sheet.title, columns[0], columns[1:], sheet.notes)
+
+
+def width_of(sheet: Sheet) -> int:
+    """Characters that the widest cells of all columns take side by side, as `as_rich` sets them."""
+    columns = zip(sheet.header, *sheet.rows, strict=True)
+    return sum(max(len(cell.replace(" ± ", "±")) for cell in column) + 1 for column in columns) + 1
+
+
+def as_rich(sheet: Sheet, width: int | None = None) -> Table:
+    """For a terminal; turned on its side where it would not fit into the width."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    if width is not None and width_of(sheet) > width and width_of(transposed(sheet)) < width_of(sheet):
+        sheet = transposed(sheet)
     caption = Text("\n".join(sheet.notes)) if sheet.notes else None
     table = Table(title=Text(sheet.title), caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
     for index, name in enumerate(sheet.header):
