@@ -179,11 +179,13 @@ def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None) -> None
         out.print(report.as_rich(report.comparison_sheet(comparison), out.width))
 
 
-def report_runs(paths: Sequence[Path], page: Path, title: str) -> None:
-    from bdr.report import write_page
+def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | None = None) -> None:
+    from bdr.report import write_figures, write_page
 
-    written = write_page(gathered(paths), page, title)
-    out.print(f"written: {written}", markup=False, soft_wrap=True)
+    runs = gathered(paths)
+    written = [write_page(runs, page, title), *(write_figures(runs, figures) if figures else [])]
+    for path in written:
+        out.print(f"written: {path}", markup=False, soft_wrap=True)
 
 
 def evaluate_run(path: Path, phase: int | None, root: Path | None, device: str | None, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bdr.report.figures import write_figures
 from bdr.report.groups import Group, group_runs, protocol_notes
 from bdr.report.page import write_page
 from bdr.report.tables import (
@@ -31,5 +32,6 @@ __all__ = [
     "protocol_notes",
     "run_sheet",
     "seeds_sheet",
+    "write_figures",
     "write_page",
 ]

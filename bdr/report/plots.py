@@ -41,6 +41,7 @@ STYLE: dict[str, Any] = {
     "axes.linewidth": 0.8,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
+    "xtick.minor.size": 0,
     "legend.frameon": False,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "grid.color"), INK),
     **dict.fromkeys(("xtick.color", "ytick.color"), INK),
@@ -131,7 +132,9 @@ def shown_phases(groups: list[Group], most: int = 5) -> list[int]:
 def _smoothed(run: Run, phase: int, name: str) -> tuple[np.ndarray, int]:
     line = next((line for line in run.phases if line["phase"] == phase), {})
     window = int(line.get("steps_per_epoch") or 1)
-    return moving_mean(first_stage(run, phase, name), window), window
+    series = first_stage(run, phase, name)
+    growing = [moving_mean(series[:end], end) for end in range(1, min(window, len(series)))]
+    return np.concatenate([*growing, moving_mean(series, window)]), window
 
 
 def has_series(groups: list[Group], phase: int, name: str) -> bool:
@@ -140,7 +143,10 @@ def has_series(groups: list[Group], phase: int, name: str) -> bool:
 
 
 def destruction_curve(groups: list[Group], phase: int, name: str = "ce_old", legend: bool = True) -> str:
-    """A series ("ce_old" or "distillation") over one incremental phase: its one-epoch moving mean."""
+    """A series ("ce_old" or "distillation") over one incremental phase: its one-epoch moving mean.
+
+    Before the first epoch is over, the mean of all steps so far; on a logarithmic axis, since it all happens early.
+    """
 
     def paint(axes: Axes) -> None:
         for index, group in enumerate(groups):
@@ -148,13 +154,14 @@ def destruction_curve(groups: list[Group], phase: int, name: str = "ce_old", leg
             curves = _common([series for series, _ in smoothed])
             if not np.isfinite(curves).any():
                 continue
-            points = np.unique(np.linspace(0, curves.shape[1] - 1, MOST_POINTS).round().astype(int))
-            window = smoothed[0][1]
-            _band(axes, (points + window) / window, curves[:, points], index, group.label)
-        axes.set(xlabel="epoch", ylabel=SERIES_NAMES[name])
+            points = np.unique(np.geomspace(1, curves.shape[1], MOST_POINTS).round().astype(int))
+            _band(axes, points / smoothed[0][1], curves[:, points - 1], index, group.label)
+        axes.set(xlabel="epoch", ylabel=SERIES_NAMES[name], xscale="log")
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.set_title(f"phase {phase}", fontsize=12, loc="left", fontweight="bold")
         if legend:
-            axes.legend()
+            axes.set_ylim(top=1.35 * axes.get_ylim()[1])  # room for the legend above the peak
+            axes.legend(loc="upper right")
 
     return _draw((4.2, 3.0), paint, f"{SERIES_NAMES[name].capitalize()} during phase {phase}")
 

@@ -1,0 +1,33 @@
+"""The plots of a page as files of their own, for a paper, a README or a talk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bdr.records import Run, write_atomically
+from bdr.report.groups import group_runs
+from bdr.report.plots import accuracy_curve, accuracy_matrix, destruction_curve, has_series, shown_phases
+
+INK, PAPER = "#1c1f24", "#ffffff"
+
+
+def write_figures(runs: list[Run], folder: Path, readout: str | None = None) -> list[Path]:
+    """SVG files on white: accuracy, one destruction curve a phase, and a matrix a method."""
+    groups = group_runs(runs, readout)
+    figures = {"accuracy": accuracy_curve(groups)}
+    for phase in shown_phases(groups):
+        for name in ("ce_old", "distillation"):
+            if has_series(groups, phase, name):
+                figures[f"{name.replace('_', '-')}-phase-{phase:02d}"] = destruction_curve(groups, phase, name)
+    for number, group in enumerate(groups):
+        figures[f"matrix-{number}"] = accuracy_matrix(group)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, svg in figures.items():
+        write_atomically(folder / f"{name}.svg", on_paper(svg))
+    return [folder / f"{name}.svg" for name in figures]
+
+
+def on_paper(svg: str) -> str:
+    """A plot that stands alone has no page to take its colours from."""
+    opening, rest = svg.split(">", 1)
+    return f'{opening} style="color: {INK}">\n<rect width="100%" height="100%" fill="{PAPER}"/>{rest}'
