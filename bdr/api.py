@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from bdr import metrics
-from bdr.assemble import Plan, plan_run
+from bdr.assemble import Plan, choose_device, make_method, make_plugins, plan_run
 from bdr.config import Config, changed, with_settings
 from bdr.data.images import DataSet
 from bdr.engine.checkpoint import load_model
-from bdr.engine.evaluate import Predictions, predict
+from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.listen import Listener
-from bdr.engine.run import measure
+from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.records import Run
@@ -106,12 +106,12 @@ def execute(
     experiment = plan.experiment
     if is_done(plan):
         return Result.of(experiment.path)
-    prepare(plan, listener, stopping)
-    info = plan.info | {"command": command or f"bdr.run({plan.config.title!r})", "created": now()}
     if is_begun(plan):
-        experiment.resume()
+        go_on(plan, listener, stopping)
     else:
-        experiment.start(info)
+        prepare(plan, listener, stopping)
+        command = command or f"bdr.run({plan.config.title!r})"
+        experiment.start(plan.info | {"command": command, "created": now()})
     return Result.of(experiment.path)
 
 
@@ -144,11 +144,14 @@ def resume(
     **fields: Any,
 ) -> Result:
     """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device."""
-    plan = plan_of(Path(path), data, **fields)
     if not Run.open(Path(path)).done:
-        prepare(plan, listener, stopping)
-        plan.experiment.resume()
+        go_on(plan_of(Path(path), data, **fields), listener, stopping)
     return Result.of(Path(path))
+
+
+def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None) -> None:
+    prepare(plan, listener, stopping)
+    plan.experiment.resume()
 
 
 def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
@@ -178,12 +181,17 @@ def kept_phases(path: Path) -> list[int]:
     return sorted(int(folder.parent.name[6:]) for folder in path.glob("phase-*/model"))
 
 
-def load(path: str | Path, phase: int | None = None, device: str = "auto", data: DataSet | None = None) -> Method:
-    """The trained module of a run, as it stood after a phase (the last one that was kept, if none is named)."""
-    plan, phase = plan_of(Path(path), data, device=device), kept_phase(Path(path), phase)
-    load_model(model_folder(Path(path), phase), plan.experiment.method, plan.experiment.device)
-    plan.experiment.settle()
-    return plan.experiment.method.eval()
+def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Method:
+    """The trained module of a run, as it stood after a phase (the last one that was kept, if none is named).
+
+    No data is needed: `load(RUN).readouts(x)` takes a batch normalised as `run.json` says.
+    """
+    run, where = Run.open(Path(path)), choose_device(device)
+    config = Config.model_validate(run.info["config"])
+    method = make_method(config, run.info["channels"], make_plugins(config))
+    load_model(model_folder(run.path, kept_phase(run.path, phase)), method, where)
+    set_precision(method, choose_precision(config.precision, where), where)
+    return method.eval()
 
 
 def kept_phase(path: Path, phase: int | None) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from bdr.data.images import DataSet, Images
 from bdr.data.memory import Memory, Quota
 from bdr.data.pool import Store
 from bdr.data.sets import CIFAR100_DER
+from bdr.describe import describe, first_phase_key, short
 from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError, unknown
@@ -28,7 +27,6 @@ from bdr.plugins import PLUGINS, Plugin
 from bdr.scenario import Protocol, class_order
 from bdr.seeding import seed_of
 from bdr.types import Phase, Stage
-from bdr.version import __version__
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,24 @@ class Plan:
     config: Config
     experiment: Experiment
     info: dict[str, Any]
+
+    def new_images(self, phase: Phase) -> int:
+        return len(self.experiment.train.of_classes(phase.old, phase.seen))
+
+    def exemplars(self, classes: int) -> int:
+        """How many images of so many classes the memory holds at most."""
+        return self.experiment.memory.quota.each(classes) * classes if classes else 0
+
+    def drawn(self, phase: Phase, stage: Stage) -> int:
+        """Images that an epoch of a stage draws."""
+        if stage.draw in ("memory", "rarest"):
+            return self.exemplars(phase.seen)
+        return self.new_images(phase) + self.exemplars(phase.old)
+
+    def workload(self) -> list[list[int]]:
+        """Images that pass through training, of every stage of every phase."""
+        pairs = zip(self.experiment.phases, self.experiment.stages, strict=True)
+        return [[self.drawn(phase, stage) * stage.epochs for stage in stages] for phase, stages in pairs]
 
 
 def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
@@ -58,11 +74,6 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     if not callable(found) or (isinstance(found, type) and not issubclass(found, base)):
         raise UsageError(f"'{name}' is not a {kind}: {found!r} does not derive from {base.__module__}.{base.__name__}")
     return found
-
-
-def short(name: str) -> str:
-    """The name by which settings and records speak of a method or plug-in."""
-    return name.rpartition(":")[2] if ":" in name else name
 
 
 def choose_device(name: str) -> torch.device:
@@ -183,20 +194,22 @@ def check_counts(data: DataSet, train: Images) -> None:
         raise UsageError(f"class '{data.classes[int(counts.argmin())]}' of {data.name} has no training image")
 
 
-def stage_adjuster(config: Config) -> Callable[[list[Stage]], list[Stage]]:
-    def adjust(stages: list[Stage]) -> list[Stage]:
-        return [with_stage_settings(stage, config.stages.get(stage.name, {}))[0] for stage in stages]
+def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> list[Stage]:
+    """The stages of a phase as they will run: the method's, with what is set for single ones, as plug-ins draw them."""
+    declared = method.stages(phase, config.stage)
+    stages = [with_stage_settings(stage, config.stages.get(stage.name, {}))[0] for stage in declared]
+    for plugin in plugins:
+        stages = plugin.stages(phase, stages)
+    return stages
 
-    return adjust
 
-
-def check_stages(config: Config, method: Method, phases: Sequence[Phase]) -> None:
-    """Every stage of every phase, as it will be run: its name, its fields, and an objective that the method has."""
-    stages = [stage for phase in phases for stage in method.stages(phase, config.stage)]
+def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage]]) -> None:
+    """Every name that settings speak of is a stage, and every stage has an objective and something that moves."""
+    every = [stage for of_phase in stages for stage in of_phase]
     for name in config.stages:
-        if name not in (names := {stage.name for stage in stages}):
+        if name not in (names := {stage.name for stage in every}):
             raise unknown("stage", name, names)
-    for stage in stage_adjuster(config)(stages):
+    for stage in every:
         if not callable(getattr(method, stage.loss, None)):
             raise UsageError(f"stage.loss = '{stage.loss}' is not allowed: {config.method} has no such objective")
 
@@ -216,11 +229,12 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
     method = make_method(config, data.train.pixels.shape[3], plugins)
     phases = list(protocol)[: config.phases]
-    check_stages(config, method, phases)
+    stages = [stages_of(config, method, plugins, phase) for phase in phases]
+    check_stages(config, method, stages)
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
     info = describe(config, data, protocol, phases, precision, engine, device)
-    info["distillation"] = method.distillation
+    info |= {"distillation": method.distillation, "channels": data.train.pixels.shape[3]}
     path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
     experiment = Experiment(
         phases=phases,
@@ -230,7 +244,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
         method=method,
         plugins=plugins,
         memory=Memory(quota, config.herding),
-        stage=config.stage,
+        stages=stages,
         seed=config.seed,
         classes=info["classes"],
         path=path,
@@ -238,8 +252,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
         precision=precision,
         keep=config.keep,
         checkpoint_every=config.checkpoint_every,
-        shared=shared_folder(config, path, runs, first_phase_key(config, info, plugins)),
-        adjust_stages=stage_adjuster(config),
+        shared=shared_folder(config, path, runs, first_phase_key(config, info, plugins, phases[0], stages[0])),
     )
     return Plan(config, experiment, info)
 
@@ -252,100 +265,3 @@ def shared_folder(config: Config, path: Path, runs: Path, key: str) -> Path | No
 def folder_name(config: Config, data: DataSet) -> Path:
     parts = [short(config.method), *map(short, config.plugins)]
     return Path(f"{data.name}-b{config.base}s{config.step}") / "-".join(parts)
-
-
-def digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision: str) -> dict[str, Any]:
-    """What must be equal for two results to be comparable: the facts that papers leave out."""
-    augment = data.augment
-    stage = config.stage
-    return {
-        "data": data.name,
-        "source": data.source,
-        "classes": len(data.classes),
-        "order": config.order if len(config.order) < 40 else f"list-{digest(config.order)[:6]}",
-        "base": config.base,
-        "step": config.step,
-        "memory": config.memory,
-        "herding": config.herding if config.memory not in ("0", "0/class") else "none",
-        "net": config.net,
-        "augment": f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}",
-        "normalise": f"mean {data.mean}, std {data.std}",
-        "epochs": stage.epochs,
-        "batch": stage.batch,
-        "optimizer": f"{stage.optimizer} lr {stage.lr:g} wd {stage.weight_decay:g} {stage.schedule} {stage.drops}",
-        "precision": precision,
-        "held_out": config.val,
-        "phases": len(list(protocol)[: config.phases]),
-        "readout": "cnn",
-    }
-
-
-def describe(
-    config: Config,
-    data: DataSet,
-    protocol: Protocol,
-    phases: Sequence[Phase],
-    precision: str,
-    engine: str,
-    device: torch.device,
-) -> dict[str, Any]:
-    """run.json: what was run, on what, and how to run it again."""
-    facts = protocol_facts(config, data, protocol, precision)
-    made_of = [facts, protocol.order, config.title, config.settings, asdict(config.stage), config.stages]
-    return {
-        "title": config.title,
-        "seed": config.seed,
-        "fingerprint": digest(made_of)[:6],
-        "protocol": facts,
-        "order": list(protocol.order),
-        "classes": [data.classes[label] for label in protocol.order],
-        "phases": [[phase.old, phase.seen] for phase in phases],
-        "config": config.model_dump(mode="json"),
-        "engine": engine,
-        "device": describe_device(device),
-        "versions": versions(),
-    }
-
-
-def describe_device(device: torch.device) -> dict[str, Any]:
-    if device.type != "cuda":
-        return {"type": device.type, "name": "CPU", "threads": torch.get_num_threads()}
-    about = torch.cuda.get_device_properties(device)
-    return {"type": "cuda", "name": about.name, "memory_gib": round(about.total_memory / 2**30, 1)}
-
-
-def versions() -> dict[str, str]:
-    import platform
-
-    found = {
-        "bdr": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
-    return found | ({"cuda": str(torch.version.cuda)} if torch.version.cuda else {})
-
-
-def first_phase_key(config: Config, info: dict[str, Any], plugins: Sequence[Plugin]) -> str:
-    """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that idle in it."""
-    facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
-    facts["order"] = info["order"][: info["phases"][0][1]]
-    active = [name for name, plugin in zip(config.plugins, plugins, strict=True) if plugin.acts_in_first_phase]
-    settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, *active))}
-    machine = [info["engine"], info["device"]["name"], info["versions"]]
-    stage = [asdict(config.stage), config.stages]
-    code = code_version(config.method, config.net, *active)
-    return digest([facts, config.method, active, settings, stage, config.seed, machine, code])[:16]
-
-
-def code_version(*names: str) -> str:
-    """A hash of this package's source and of one's own modules among the names: a changed line may change a result."""
-    total = hashlib.sha256()
-    own = [importlib.import_module(name.partition(":")[0]).__file__ for name in names if ":" in name]
-    for file in [*sorted(Path(__file__).parent.rglob("*.py")), *(Path(file) for file in own if file)]:
-        total.update(file.read_bytes())
-    return total.hexdigest()

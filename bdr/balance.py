@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 FORMULAS = ("corrected", "released", "anchored")
 COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
-SMALLEST_SPREAD = 1e-12  # a class with one exemplar has no spread, and 1/0 must never get through
+SMALLEST_SPREAD = 1e-12  # images of a class may all be alike, and 1/0 must never get through
 
 
 def memberships(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
@@ -50,6 +50,16 @@ def compensation(spread: Tensor) -> Tensor:
     """omega, equation 2."""
     inverse = 1 / spread.clamp(min=SMALLEST_SPREAD)
     return inverse / inverse.sum()
+
+
+def typical_where_unknown(spread: Tensor, count: Tensor) -> Tensor:
+    """A class with a single image has no spread of its own: it gets the mean of the others'.
+
+    Left at zero, its omega would be one and that of all other classes nothing.
+    """
+    known = (count > 1).to(spread.dtype)
+    typical = (spread * known).sum() / known.sum().clamp(min=1)
+    return torch.where(count > 1, spread, typical)
 
 
 def mix(share: float, psi: Tensor, omega: Tensor) -> Tensor:
@@ -114,7 +124,8 @@ class BDR(nn.Module):
             empty = (self.count == 0).nonzero().flatten().tolist()
             raise ValueError(f"BDR needs at least one image of every class; there is none of {empty}")
         self.mean = member.T @ features / self.count[:, None]
-        self.spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
+        spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
+        self.spread = typical_where_unknown(spread, self.count)
         self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
         self.offset = self.centred(self.initial)
 

@@ -101,7 +101,7 @@ def train(plan: Plan, stoppable: Stoppable) -> api.Result:
         out.print(f"already done: {path}", markup=False, soft_wrap=True)
     elif api.is_begun(plan):
         out.print(f"going on with {path}", markup=False, soft_wrap=True)
-    listener = display(out, workload_of(plan))
+    listener = display(out, Workload(plan.workload()))
     with stoppable() as stopping, closing(listener):
         result = api.execute(plan, listener, stopping, command_line())
     show_runs([path], as_json=False, readout=None)
@@ -120,30 +120,15 @@ class closing:
         self.listener.run_ends()
 
 
-def workload_of(plan: Plan) -> Workload:
-    return Workload(pool_sizes(plan), plan.config.stage.epochs)
-
-
-def pool_sizes(plan: Plan) -> list[int]:
-    """Images of each phase: all of its new classes, and the exemplars of the old ones."""
-    experiment = plan.experiment
-    sizes = []
-    for phase in experiment.phases:
-        new = len(experiment.train.of_classes(phase.old, phase.seen))
-        sizes.append(new + (experiment.memory.quota.each(phase.old) * phase.old if phase.old else 0))
-    return sizes
-
-
 def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Stoppable) -> None:
     fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
     if Run.open(path).done:
         out.print(f"already done: {path}", markup=False, soft_wrap=True)
     else:
         plan = api.plan_of(path, **fields)
-        listener = display(out, workload_of(plan))
+        listener = display(out, Workload(plan.workload()))
         with stoppable() as stopping, closing(listener):
-            api.prepare(plan, listener, stopping)
-            plan.experiment.resume()
+            api.go_on(plan, listener, stopping)
     show_runs([path], as_json=False, readout=None)
 
 
@@ -285,7 +270,7 @@ def run_demo(folder: Path, seeds: Sequence[int | None], stoppable: Stoppable) ->
         for seed in seeds:
             config, _ = api.configure(recipe, fields={"seed": seed, "keep": "none"})
             plan = plan_run(config, None, folder / "runs")
-            listener = Lines(out, workload_of(plan), every=30.0)
+            listener = Lines(out, Workload(plan.workload()), every=30.0)
             with stoppable() as stopping:
                 api.execute(plan, listener, stopping, command_line())
     show_runs([folder / "runs"], as_json=False, readout=None)

@@ -17,13 +17,14 @@ from bdr.types import Phase, Stage
 class Workload:
     """How much of a run is done, in images that pass through training, and how long the rest will take."""
 
-    def __init__(self, images: Sequence[int], epochs: int) -> None:
-        self.images, self.epochs = list(images), epochs  # images of each phase's pool
+    def __init__(self, amounts: Sequence[Sequence[int]]) -> None:
+        self.amounts = [list(of_phase) for of_phase in amounts]  # of every stage of every phase
         self.done, self.seconds = 0, 0.0
 
-    def enter(self, phase: int, first_epoch: int, images: int) -> None:
-        self.images[phase] = images
-        self.done = sum(self.images[:phase]) * self.epochs + first_epoch * images
+    def enter(self, phase: int, stage: int, share: float) -> None:
+        """A stage begins, or goes on where this share of it is done."""
+        before = sum(map(sum, self.amounts[:phase])) + sum(self.amounts[phase][:stage])
+        self.done = before + round(share * self.amounts[phase][stage])
 
     def add(self, images: int, seconds: float) -> None:
         self.done += images
@@ -32,7 +33,7 @@ class Workload:
 
     @property
     def total(self) -> int:
-        return max(1, sum(self.images) * self.epochs)
+        return max(1, sum(map(sum, self.amounts)))
 
     @property
     def left(self) -> float:
@@ -62,8 +63,8 @@ class Lines(Listener):
         self.phases = phases
         self.say(f"{title}: {len(phases)} phases, {phases[-1].seen} classes -> {place}")
 
-    def stage_begins(self, phase: Phase, stage: Stage, first_epoch: int, images: int) -> None:
-        self.workload.enter(phase.index, first_epoch, images)
+    def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
+        self.workload.enter(phase.index, number, first_epoch / stage.epochs)
 
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
         self.workload.add(log.images, log.seconds)

@@ -10,7 +10,6 @@ from rich.console import Group
 from rich.table import Table
 
 from bdr.assemble import Plan
-from bdr.commands import pool_sizes
 from bdr.data.pool import Pool
 from bdr.display import clock
 from bdr.engine.fit import Fit
@@ -21,16 +20,15 @@ TEACHER = 4 / 3  # a step is forward and twice that backward; a teacher adds one
 
 
 def estimate(plan: Plan) -> Group:
-    sizes, stage = pool_sizes(plan), plan.config.stage
+    amounts = [sum(of_phase) for of_phase in plan.workload()]
     table = Table(title=f"{plan.config.title} -> {plan.experiment.path}")
     for column in ("phase", "classes", "new images", "exemplars", "images x epochs"):
         table.add_column(column, justify="right")
-    for phase, images in zip(plan.experiment.phases, sizes, strict=True):
-        new = len(plan.experiment.train.of_classes(phase.old, phase.seen))
-        row = phase.index, f"{phase.old}..{phase.seen - 1}", new, images - new, images * stage.epochs
-        table.add_row(*map(str, row))
+    for phase, amount in zip(plan.experiment.phases, amounts, strict=True):
+        classes, new = f"{phase.old}..{phase.seen - 1}", plan.new_images(phase)
+        table.add_row(str(phase.index), classes, str(new), str(plan.exemplars(phase.old)), str(amount))
     each = seconds_per_image(plan)
-    total = stage.epochs * each * (sizes[0] + TEACHER * sum(sizes[1:]))
+    total = each * (amounts[0] + TEACHER * sum(amounts[1:]))
     said = f"about {clock(total)} of training, judging by {TIMED_STEPS} eager steps here ({1 / each:,.0f} images/s)"
     return Group(table, said, f"about {disk(plan) / 2**20:,.0f} MiB of disk")
 
@@ -42,9 +40,9 @@ def seconds_per_image(plan: Plan) -> float:
     none = torch.empty(0, dtype=torch.long, device=experiment.device)
     pool = Pool(experiment.train, phase, experiment.train.of_classes(0, phase.seen), none, experiment.seed)
     method.begin(phase, pool)
-    objective = Objective(method.to(experiment.device).train(), (), phase, plan.config.stage)
-    fit = Fit(objective, plan.config.stage, 0, pool, "eager")
-    epoch = pool.epoch(plan.config.stage.draw, 0, plan.config.stage.batch, 0)
+    stage = experiment.stages[0][0]
+    fit = Fit(Objective(method.to(experiment.device).train(), (), phase, stage), stage, 0, pool, "eager")
+    epoch = pool.epoch(stage.draw, 0, stage.batch, 0)
     fit.step(epoch.rows[0], epoch.draws.at(0))
     started = time.perf_counter()
     for step in range(TIMED_STEPS):

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bdr import metrics
-from bdr.engine.evaluate import Predictions
-from bdr.engine.run import measure
+from bdr.engine.evaluate import Predictions, measure
 from bdr.records import Run, RunWriter
 from bdr.report import as_text, run_sheet
 from bdr.types import Phase

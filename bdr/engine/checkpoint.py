@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from bdr.errors import BdrError
-from bdr.nets.base import Frozen, Resumable
+from bdr.nets.base import Frozen, lay_out, layouts_of
 from bdr.records.files import json_object, sync_folder, to_json, writing
 
 KEPT = 2
@@ -48,19 +48,6 @@ class State(NamedTuple):
 
     tensors: dict[str, Tensor]
     info: dict[str, Any]
-
-
-def layouts_of(module: nn.Module) -> dict[str, dict[str, Any]]:
-    return {name: part.layout() for name, part in module.named_modules() if isinstance(part, Resumable)}
-
-
-def lay_out(module: nn.Module, layouts: Mapping[str, dict[str, Any]]) -> None:
-    parts = dict(module.named_modules())
-    for name, layout in layouts.items():
-        part = parts.get(name)
-        if not isinstance(part, Resumable):
-            raise BdrError(f"the checkpoint lays out '{name}', which this model does not have")
-        part.lay_out(layout)
 
 
 def module_state(module: nn.Module) -> State:

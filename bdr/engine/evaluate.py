@@ -1,15 +1,17 @@
-"""Predictions of a split: the best five classes of every image, for every readout of the method."""
+"""Predictions of a split, the best five classes of every image for every readout; and the numbers of a phase."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bdr import metrics
 from bdr.data.pool import EVALUATION_BATCH, Store, evaluating
 from bdr.methods.base import Method
+from bdr.types import Phase
 
 TOP = 5
 
@@ -26,7 +28,19 @@ def predict(method: Method, store: Store, seen: int, limit: int | None = None) -
     with evaluating(method):
         for some in rows.split(EVALUATION_BATCH):
             for name, scores in method.readouts(store.plain(some)).items():
-                best = scores.float().softmax(1).topk(min(TOP, seen), dim=1)
-                parts.setdefault(name, []).append((best.indices, best.values))
+                best = scores.topk(min(TOP, seen), dim=1).indices  # of the scores: probabilities may tie at zero
+                parts.setdefault(name, []).append((best, scores.float().softmax(1).gather(1, best)))
     joined = {name: tuple(torch.cat(c).cpu().numpy() for c in zip(*got, strict=True)) for name, got in parts.items()}
     return Predictions(store.labels[rows].cpu().numpy(), {n: (ids, chances) for n, (ids, chances) in joined.items()})
+
+
+def measure(found: Predictions, phase: Phase, boundaries: list[tuple[int, int]]) -> dict[str, Any]:
+    """The numbers of a phase for every readout, in percent."""
+    line: dict[str, Any] = {"accuracy": {}, "top5": {}, "accuracy_old": {}, "accuracy_new": {}, "by_phase": {}}
+    for name, (ids, _) in found.readouts.items():
+        old, new = metrics.old_and_new(found.labels, ids, phase.old)
+        line["accuracy"][name] = metrics.accuracy(found.labels, ids)
+        line["top5"][name] = metrics.top_k(found.labels, ids)
+        line["accuracy_old"][name], line["accuracy_new"][name] = old, new
+        line["by_phase"][name] = metrics.by_phase(found.labels, ids, boundaries)
+    return line

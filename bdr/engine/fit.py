@@ -15,7 +15,6 @@ from bdr.data.pool import Pool
 from bdr.engine.objective import Objective
 from bdr.engine.step import EagerStep, Step, make_step
 from bdr.errors import BdrError, UsageError
-from bdr.seeding import seed_of
 from bdr.types import Clock, Stage
 
 OPTIMIZERS = ("sgd", "adamw")
@@ -113,9 +112,6 @@ class Fit:
         rate = learning_rate(self.stage, epoch)
         set_rate(self.optimizer, rate)
         plan = self.pool.epoch(self.stage.draw, self.number, self.stage.batch, epoch)
-        if first == 0:
-            place = ("phase", self.pool.phase.index, "stage", self.number, "epoch", epoch)
-            torch.manual_seed(seed_of(self.pool.seed, *place))
         self.clock.epoch.fill_(epoch)
         self.clock.step.fill_(first)
         started, log = time.perf_counter(), before

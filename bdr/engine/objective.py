@@ -20,12 +20,13 @@ class Objective:
     """What a stage minimises."""
 
     def __init__(self, method: Method, plugins: Sequence[Plugin], phase: Phase, stage: Stage) -> None:
-        self.method, self.plugins, self.phase = method, plugins, phase
+        self.method, self.phase = method, phase
+        self.plugins = [plugin for plugin in plugins if plugin.acts(phase, stage)]
         self.loss = getattr(method, stage.loss)
-        self.around = compose(method.criterion, plugins)
-        self.weights = dict(method.weights(phase))
-        for plugin in plugins:
-            self.weights.update(plugin.weights(phase))
+        self.around = compose(method.criterion, self.plugins)
+        self.weights = dict(method.weights(phase, stage))
+        for plugin in self.plugins:
+            self.weights.update(plugin.weights(phase, stage))
 
     def terms(self, batch: Batch) -> tuple[dict[str, Tensor], Outputs | None]:
         """All terms by name, unweighted, and the outputs that were classified."""
@@ -43,7 +44,10 @@ class Objective:
         for plugin in self.plugins:
             if out is None:
                 raise BdrError(f"the method never calls `classify`, so plug-in '{plugin.name}' has nothing to act on")
-            terms.update(plugin.terms(batch, out, self.method.net))
+            own = plugin.terms(batch, out, self.method.net)
+            if twice := terms.keys() & own.keys():
+                raise BdrError(f"plug-in '{plugin.name}' names a term that is there already: {', '.join(twice)}")
+            terms.update(own)
         return terms, out
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:

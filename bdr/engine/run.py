@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 import warnings
@@ -15,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bdr import metrics
 from bdr.data.memory import Memory
 from bdr.data.pool import Pool, Store, evaluating
 from bdr.engine.checkpoint import (
@@ -33,7 +33,7 @@ from bdr.engine.checkpoint import (
     with_prefix,
     write_state,
 )
-from bdr.engine.evaluate import Predictions, predict
+from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.engine.objective import WATCHED, Objective
@@ -64,7 +64,7 @@ class Experiment:
     method: Method
     plugins: Sequence[Plugin]
     memory: Memory
-    stage: Stage
+    stages: Sequence[Sequence[Stage]]  # of each phase
     seed: int
     classes: Sequence[str]  # names, in order of arrival
     path: Path
@@ -74,7 +74,6 @@ class Experiment:
     keep: str = "last"
     checkpoint_every: float = 20.0  # seconds
     shared: Path | None = None  # where a first phase equal to this one's is, or will be, kept
-    adjust_stages: Callable[[list[Stage]], list[Stage]] = lambda stages: stages
     rehearse: Callable[[Predictions], None] = lambda predictions: None
     listener: Listener = field(default_factory=Listener)
     stopping: Callable[[], bool] = lambda: False
@@ -83,10 +82,8 @@ class Experiment:
         self.checkpoints = Checkpoints(self.path / "checkpoint")
         self.position, self.waiting = Position(), State({}, {})
         self.replayed: list[int] = []  # the exemplars that this phase trains on
-        self.moving: list[str] = []  # the parameters that move, as `begin` left them
-        self.losses: dict[
-            str, float
-        ] = {}  # of old and new classes, before the first step of a phase and after the last
+        self.moving: list[str] = []  # the parameters that move, as the beginnings of phase and stage left them
+        self.losses: dict[str, float] = {}  # of old and new classes, before the first step and after the last
         self.seconds, self.saved_at = 0.0, time.monotonic()
 
     @property
@@ -120,7 +117,7 @@ class Experiment:
                 for phase in self.phases[self.position.phase :]:
                     self.run_phase(phase)
         except torch.OutOfMemoryError as error:
-            batch = self.stage.batch
+            batch = max(stage.batch for stage in self.stages[self.position.phase])
             raise BdrError(
                 f"out of memory on {self.device} with a batch of {batch}: try --set stage.batch={max(1, batch // 2)}; "
                 f"what was saved is kept in {self.path}"
@@ -149,12 +146,12 @@ class Experiment:
     # One phase
 
     def run_phase(self, phase: Phase) -> None:
-        pool = self.begin_phase(phase)
-        stages = self.stages_of(phase)
+        pool, stages = self.begin_phase(phase), self.stages[phase.index]
         for number in range(self.position.stage, len(stages)):
             self.run_stage(phase, pool, number, stages[number])
-            if phase.first and number == len(stages) - 1:
-                self.publish()
+        if phase.first:
+            self.publish()
+        self.weigh("final", phase, pool, stages[-1])
         self.end_phase(phase, pool, stages)
 
     def begin_phase(self, phase: Phase) -> Pool:
@@ -171,58 +168,55 @@ class Experiment:
             torch.manual_seed(seed_of(self.seed, "phase", phase.index, "begin"))
             self.method.begin(phase, pool)
             self.settle()
-            self.moving = [name for name, p in self.method.named_parameters() if p.requires_grad]
             if phase.first:
                 self.rehearse(predict(self.method, self.test, phase.seen, limit=64))
         return pool
 
-    def stages_of(self, phase: Phase) -> list[Stage]:
-        stages = self.adjust_stages(self.method.stages(phase, self.stage))
-        for plugin in self.plugins:
-            stages = plugin.stages(phase, stages)
-        return stages
-
     def run_stage(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> None:
         if stage.draw == "memory" and not self.memory.covers(phase):
             self.select(phase, pool)
-        set_moving(self.method, stage.train or self.moving)
         if not self.position.in_stage:
             self.begin_stage(phase, pool, number, stage)
-        objective = Objective(self.method, self.plugins, phase, stage)
-        self.weigh("initial", objective, phase, pool, number)
+        set_moving(self.method, stage.train or self.moving)
         for part in (self.method, *self.plugins):
             set_modes(part)
-        fit = Fit(objective, stage, number, pool, self.engine)
+        fit = Fit(Objective(self.method, self.plugins, phase, stage), stage, number, pool, self.engine)
         self.restore_fit(fit)
-        rows = pool.candidates(stage.draw, number)
-        self.listener.stage_begins(phase, stage, self.position.epoch, len(rows))
+        self.listener.stage_begins(phase, number, stage, self.position.epoch)
         for epoch in range(self.position.epoch, stage.epochs):
             self.run_epoch(fit, phase, stage, epoch)
         set_moving(self.method, self.moving)
-        self.weigh("final", objective, phase, pool, number)
         self.position = Position(phase.index, number + 1)
         self.save()
 
     def begin_stage(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> None:
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", number, "begin"))
         self.method.begin_stage(stage, phase, pool)
+        self.settle()
         census = pool.census(stage.draw, number)
         for plugin in self.plugins:
-            plugin.begin(phase, census, self.method.net)
-            plugin.to(self.device)
+            if plugin.acts(phase, stage):
+                plugin.begin(phase, census, self.method.net)
+        self.settle()
+        self.moving = [name for name, p in self.method.named_parameters() if p.requires_grad]
+        if number == 0:
+            self.weigh("initial", phase, pool, stage)
 
-    def weigh(self, when: str, objective: Objective, phase: Phase, pool: Pool, number: int) -> None:
+    def weigh(self, when: str, phase: Phase, pool: Pool, stage: Stage) -> None:
         """The mean classification loss of old and new training images, as trained with, but without augmentation."""
-        if phase.first or number > 0 or (self.position.in_stage and when == "initial"):
+        if phase.first:
             return
+        objective = Objective(self.method, self.plugins, phase, stage)
         with evaluating(self.method):
             loss = objective.around(pool.outputs(self.method.net, pool.rows), self.train.labels[pool.rows])
         old = self.train.labels[pool.rows] < phase.old
-        self.losses |= {f"{when}_old": float(loss[old].mean()), f"{when}_new": float(loss[~old].mean())}
+        for name, part in {"old": loss[old], "new": loss[~old]}.items():
+            self.losses[f"{when}_{name}"] = float(part.mean()) if len(part) else math.nan
 
     def run_epoch(self, fit: Fit, phase: Phase, stage: Stage, epoch: int) -> None:
         first, before = self.position.step, self.take("log", "values")
         if first == 0:
+            torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", fit.number, "epoch", epoch))
             self.method.at_epoch(stage, epoch)
 
         def after_step(step: int, log: Tensor) -> None:
@@ -246,7 +240,9 @@ class Experiment:
         self.seconds += log.seconds
         line = {"phase": phase.index, "stage": stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
-        self.writer.epoch(line | {"terms": terms} | speed)
+        told = {plugin.name: plugin.report(phase) for plugin in fit.objective.plugins}
+        state = {name: {key: float(value) for key, value in each.items()} for name, each in told.items() if each}
+        self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)
         if not phase.first:
             distillation = log.term(self.method.distillation or "")
             self.writer.steps(phase.index, fit.number, log.term(WATCHED), distillation)
@@ -256,8 +252,10 @@ class Experiment:
         started = time.perf_counter()
         if not self.memory.covers(phase):
             self.select(phase, pool)
+        torch.manual_seed(seed_of(self.seed, "phase", phase.index, "end"))
         self.method.end(phase, pool, self.memory.rows(self.device))
         self.settle()
+        self.method.remember(phase, pool, self.memory.rows(self.device))
         line = self.evaluate(phase)
         line["parameters"] = self.method.parameter_count()
         line["steps_per_epoch"] = pool.steps(stages[0].draw, 0, stages[0].batch)
@@ -386,15 +384,3 @@ class Experiment:
 
 def with_log_only(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in tensors.items() if name.startswith("log:")}
-
-
-def measure(found: Predictions, phase: Phase, boundaries: list[tuple[int, int]]) -> dict[str, Any]:
-    """The numbers of a phase for every readout, in percent."""
-    line: dict[str, Any] = {"accuracy": {}, "top5": {}, "accuracy_old": {}, "accuracy_new": {}, "by_phase": {}}
-    for name, (ids, _) in found.readouts.items():
-        old, new = metrics.old_and_new(found.labels, ids, phase.old)
-        line["accuracy"][name] = metrics.accuracy(found.labels, ids)
-        line["top5"][name] = metrics.top_k(found.labels, ids)
-        line["accuracy_old"][name], line["accuracy_new"][name] = old, new
-        line["by_phase"][name] = metrics.by_phase(found.labels, ids, boundaries)
-    return line

@@ -60,12 +60,12 @@ class EagerStep:
 
     def update(self) -> None:
         method = self.objective.method
-        method.graded()
+        method.graded(self.clock)
         if self.clip is not None:
             moving = [p for group in self.optimizer.param_groups for p in group["params"]]
             nn.utils.clip_grad_norm_(moving, self.clip)
         self.optimizer.step()
-        method.stepped()
+        method.stepped(self.clock)
         for plugin in self.objective.plugins:
             plugin.stepped(method.net)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bdr.data.pool import Pool
 from bdr.losses import cross_entropy
 from bdr.nets import Frozen, Resumable
-from bdr.types import Batch, Classify, Phase, Stage
+from bdr.types import Batch, Classify, Clock, Phase, Stage
 
 
 class NearestMeans(Resumable):
@@ -60,7 +60,7 @@ class Method(nn.Module, ABC):
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         """Named terms, unweighted. `classify` is the classification loss to use: plug-ins may stand around it."""
 
-    def weights(self, phase: Phase) -> dict[str, float]:
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         """How much each term counts in the objective; 1 where nothing is said."""
         return {}
 
@@ -77,16 +77,18 @@ class Method(nn.Module, ABC):
     def at_epoch(self, stage: Stage, epoch: int) -> None:
         """Before an epoch, outside any captured graph."""
 
-    def graded(self) -> None:
+    def graded(self, clock: Clock) -> None:
         """Between backward and the optimiser's step."""
 
-    def stepped(self) -> None:
+    def stepped(self, clock: Clock) -> None:
         """After the optimiser's step, gradients still there."""
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
-        """After the last stage, once the exemplars are chosen. Overriding methods call this one."""
-        covered = len(exemplars) and bool((pool.counts(exemplars) > 0).all())
-        if covered:
+        """After the last stage, once the exemplars are chosen: refill a teacher, align weights."""
+
+    def remember(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        """The class means of the exemplars, for the nearest-mean readout; none where a class has no exemplar."""
+        if len(exemplars) and bool((pool.counts(exemplars) > 0).all()):
             self.nearest.fit(self.net, pool, exemplars, phase.seen)
 
     def readouts(self, x: Tensor) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from bdr.data.pool import Pool
 from bdr.losses import cosine_distance, masked_mean, old_mass
 from bdr.methods.base import Method
 from bdr.nets import CosineHead, Frozen, MakeBackbone, Network
-from bdr.types import Batch, Classify, Outputs, Phase
+from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
 class UCIR(Method):
@@ -69,7 +69,7 @@ class UCIR(Method):
             terms["margin"] = self.margin_ranking(out, batch.y, phase)
         return terms
 
-    def weights(self, phase: Phase) -> dict[str, float]:
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         return {} if phase.first else {"less_forget": self.lambda_base * (phase.old / phase.new) ** 0.5}
 
     def margin_ranking(self, out: Outputs, y: Tensor, phase: Phase) -> Tensor:
@@ -80,5 +80,4 @@ class UCIR(Method):
         return masked_mean(torch.relu(self.margin - own + hardest).mean(1), old_mass(y, phase.old))
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
-        super().end(phase, pool, exemplars)
         self.teacher.refill(self.net)

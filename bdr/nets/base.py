@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from bdr.errors import BdrError
 from bdr.types import Outputs
 
 
@@ -22,6 +23,22 @@ class Resumable(nn.Module):
 
     def lay_out(self, layout: dict[str, Any]) -> None:
         """Takes that shape; the tensors are loaded afterwards."""
+
+
+def layouts_of(module: nn.Module) -> dict[str, dict[str, Any]]:
+    return {name: part.layout() for name, part in module.named_modules() if isinstance(part, Resumable)}
+
+
+def lay_out(module: nn.Module, layouts: Mapping[str, dict[str, Any]]) -> None:
+    """Outer parts come first, and may create the inner ones that are laid out next."""
+    for name, layout in layouts.items():
+        try:
+            part = module.get_submodule(name)
+        except AttributeError:
+            part = None
+        if not isinstance(part, Resumable):
+            raise BdrError(f"'{name}' is to be laid out, and this model does not have it")
+        part.lay_out(layout)
 
 
 class Features(NamedTuple):
@@ -81,15 +98,10 @@ class Frozen(nn.Module):
 
     @torch.no_grad()
     def refill(self, net: nn.Module) -> None:
-        for mine, theirs in zip(self.net.modules(), net.modules(), strict=True):
-            if isinstance(mine, Resumable) and isinstance(theirs, Resumable) and mine.layout() != theirs.layout():
-                mine.lay_out(theirs.layout())
-        device = next(net.parameters()).device
-        self.net.to(device).load_state_dict(net.state_dict())
-        self.net.requires_grad_(False)
-        for mine, theirs in zip(self.net.modules(), net.modules(), strict=True):
-            if isinstance(mine, Network) and isinstance(theirs, Network):
-                mine.precision = theirs.precision
+        if layouts_of(self.net) != layouts_of(net):
+            lay_out(self.net, layouts_of(net))
+        self.net.to(next(net.parameters()).device).load_state_dict(net.state_dict())
+        self.net.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> Frozen:
         return self

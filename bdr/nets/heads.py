@@ -31,10 +31,10 @@ class LinearHead(Head):
             self.bias = nn.Parameter(torch.cat([self.bias.data, self.bias.data.new_zeros(count)]))
 
     def layout(self) -> dict[str, Any]:
-        return {"classes": len(self.weight)}
+        return {"classes": len(self.weight), "dim": self.weight.shape[1]}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        self.weight = nn.Parameter(self.weight.data.new_empty(layout["classes"], self.weight.shape[1]))
+        self.weight = nn.Parameter(self.weight.data.new_empty(layout["classes"], layout["dim"]))
         if self.bias is not None:
             self.bias = nn.Parameter(self.bias.data.new_empty(layout["classes"]))
 
@@ -61,12 +61,11 @@ class CosineHead(Head):
         self.new.copy_(directions * self.old.norm(dim=1).mean())
 
     def layout(self) -> dict[str, Any]:
-        return {"old": len(self.old), "new": len(self.new)}
+        return {"old": len(self.old), "new": len(self.new), "dim": self.old.shape[1]}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        dim = self.old.shape[1]
-        self.old = nn.Parameter(self.old.data.new_empty(layout["old"], dim), requires_grad=False)
-        self.new = nn.Parameter(self.new.data.new_empty(layout["new"], dim))
+        self.old = nn.Parameter(self.old.data.new_empty(layout["old"], layout["dim"]), requires_grad=False)
+        self.new = nn.Parameter(self.new.data.new_empty(layout["new"], layout["dim"]))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         embeddings = torch.cat([self.old, self.new])

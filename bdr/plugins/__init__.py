@@ -1,6 +1,6 @@
 """Plug-ins: what can stand around any method's classification loss, and the table of them."""
 
-from bdr.plugins.base import Plugin, compose
+from bdr.plugins.base import Plugin, Prior, compose
 from bdr.plugins.bdr import BDRPlugin
 from bdr.plugins.cwd import CwD
 from bdr.plugins.la import LogitAdjustment
@@ -11,4 +11,4 @@ PLUGINS: dict[str, type[Plugin]] = {
     "la": LogitAdjustment,
 }
 
-__all__ = ["PLUGINS", "BDRPlugin", "CwD", "LogitAdjustment", "Plugin", "compose"]
+__all__ = ["PLUGINS", "BDRPlugin", "CwD", "LogitAdjustment", "Plugin", "Prior", "compose"]

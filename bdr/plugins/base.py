@@ -17,14 +17,17 @@ class Plugin(Resumable):
     name: str = "plugin"  # set from the table, or from the class, when a run is put together
     role: str | None = None  # "prior" | "draw" | "net": at most one plug-in of each, checked before training
     needs_exemplars = False  # refused with a memory that holds none
-    acts_in_first_phase = True  # runs that differ only in plug-ins that do not can share their first phase
 
     def net(self, make: MakeBackbone) -> MakeBackbone:
         """Wraps what builds the backbone."""
         return make
 
+    def acts(self, phase: Phase, stage: Stage) -> bool:
+        """Whether it takes part in a stage at all; where it does not, none of the seams below is called."""
+        return True
+
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        """Before every stage, on the census of what that stage draws."""
+        """Before every stage that it acts in, on the census of what that stage draws."""
 
     def observe(self, out: Outputs, y: Tensor) -> None:
         """Once a training batch, before the loss; the only place where state moves in a step."""
@@ -37,8 +40,12 @@ class Plugin(Resumable):
         """Terms of its own, unweighted, named in the records."""
         return {}
 
-    def weights(self, phase: Phase) -> dict[str, float]:
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         """How much each of those terms counts."""
+        return {}
+
+    def report(self, phase: Phase) -> dict[str, Tensor]:
+        """Numbers about itself for the records, read once an epoch."""
         return {}
 
     def stepped(self, net: nn.Module) -> None:
@@ -47,6 +54,19 @@ class Plugin(Resumable):
     def stages(self, phase: Phase, stages: list[Stage]) -> list[Stage]:
         """Changes how stages draw."""
         return stages
+
+
+class Prior(Plugin):
+    """A plug-in that balances frequent classes against rare ones.
+
+    It rests in the first phase and wherever a stage does not draw all images: there is nothing to balance there.
+    """
+
+    role = "prior"
+    needs_exemplars = True
+
+    def acts(self, phase: Phase, stage: Stage) -> bool:
+        return not phase.first and stage.draw == "all"
 
 
 def compose(criterion: Classify, plugins: Sequence[Plugin]) -> Classify:

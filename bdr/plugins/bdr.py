@@ -9,20 +9,14 @@ from torch import Tensor, nn
 
 from bdr.balance import BDR
 from bdr.data.pool import Census
-from bdr.plugins.base import Plugin
+from bdr.plugins.base import Prior
 from bdr.types import Classify, Outputs, Phase
 
 Formula = Literal["corrected", "released", "anchored"]
 Components = Literal["cr+dc+momentum", "cr+dc", "cr"]
 
 
-class BDRPlugin(Plugin):
-    """Idle in the first phase and wherever a stage does not draw all images: there is nothing to balance there."""
-
-    role = "prior"
-    needs_exemplars = True
-    acts_in_first_phase = False
-
+class BDRPlugin(Prior):
     def __init__(
         self,
         m: float = 0.8,
@@ -34,28 +28,29 @@ class BDRPlugin(Plugin):
     ) -> None:
         super().__init__()
         self.balance = BDR(m, m_prime, beta, tau, formula, components)
-        self.active = False
 
     def layout(self) -> dict[str, Any]:
-        return {"active": self.active, "classes": self.balance.classes, "dim": self.balance.mean.shape[1]}
+        return {"classes": self.balance.classes, "dim": self.balance.mean.shape[1]}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        self.active = layout["active"]
         self.balance.reserve(layout["classes"], layout["dim"])
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        self.active = not phase.first and census.draw == "all"
-        if self.active:
-            out = census.outputs(net)
-            self.balance.begin(census.labels, out.features, phase.seen)
-            warn_of_small_scale(self.balance.offset, out.scale)
+        out = census.outputs(net)
+        self.balance.begin(census.labels, out.features, phase.seen)
+        warn_of_small_scale(self.balance.offset, out.scale)
 
     def observe(self, out: Outputs, y: Tensor) -> None:
-        if self.active:
-            self.balance.observe(out.features, y)
+        self.balance.observe(out.features, y)
+
+    def report(self, phase: Phase) -> dict[str, Tensor]:
+        """Mean offset and spread of old and of new classes."""
+        series = {"offset": self.balance.offset, "spread": self.balance.spread}
+        old = {f"{name}_old": values[: phase.old].mean() for name, values in series.items()}
+        return old | {f"{name}_new": values[phase.old :].mean() for name, values in series.items()}
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
-        return inner(out.shift(self.balance.offset) if self.active else out, y)
+        return inner(out.shift(self.balance.offset), y)
 
 
 def warn_of_small_scale(offset: Tensor, scale: Tensor | float) -> None:

@@ -8,15 +8,13 @@ classes is divided by the number of images that took part.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from bdr.data.pool import Census
 from bdr.plugins.base import Plugin
-from bdr.types import Batch, Outputs, Phase
+from bdr.types import Batch, Outputs, Phase, Stage
 
 
 def decorrelation(features: Tensor, y: Tensor) -> Tensor:
@@ -43,19 +41,13 @@ def decorrelation(features: Tensor, y: Tensor) -> Tensor:
 class CwD(Plugin):
     def __init__(self, coefficient: float = 0.5) -> None:
         super().__init__()
-        self.coefficient, self.active = coefficient, False
+        self.coefficient = coefficient
 
-    def layout(self) -> dict[str, Any]:
-        return {"active": self.active}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        self.active = layout["active"]
-
-    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        self.active = phase.first and census.draw == "all"
+    def acts(self, phase: Phase, stage: Stage) -> bool:
+        return phase.first and stage.draw == "all"
 
     def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:
-        return {"cwd": decorrelation(out.features, batch.y)} if self.active else {}
+        return {"cwd": decorrelation(out.features, batch.y)}
 
-    def weights(self, phase: Phase) -> dict[str, float]:
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         return {"cwd": self.coefficient}

@@ -13,32 +13,26 @@ from torch import Tensor, nn
 
 from bdr.balance import frequency
 from bdr.data.pool import Census
-from bdr.plugins.base import Plugin
+from bdr.plugins.base import Prior
 from bdr.types import Classify, Outputs, Phase
 
 
-class LogitAdjustment(Plugin):
-    role = "prior"
-    needs_exemplars = True
-    acts_in_first_phase = False
+class LogitAdjustment(Prior):
     offset: Tensor  # (K,)
 
     def __init__(self, tau: float = 1.0) -> None:
         super().__init__()
-        self.tau, self.active = tau, False
+        self.tau = tau
         self.register_buffer("offset", torch.zeros(0))
 
     def layout(self) -> dict[str, Any]:
-        return {"active": self.active, "classes": len(self.offset)}
+        return {"classes": len(self.offset)}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        self.active = layout["active"]
         self.offset = torch.zeros(layout["classes"], device=self.offset.device)
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        self.active = not phase.first and census.draw == "all"
-        if self.active:
-            self.offset = self.tau * torch.log(phase.seen * frequency(census.counts))
+        self.offset = self.tau * torch.log(phase.seen * frequency(census.counts))
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
-        return inner(out.shift(self.offset) if self.active else out, y)
+        return inner(out.shift(self.offset), y)

@@ -1,0 +1,125 @@
+"""What a run says of itself: the facts that make results comparable, its fingerprint, its versions."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bdr.config import Config
+from bdr.data.images import DataSet
+from bdr.plugins import Plugin
+from bdr.scenario import Protocol
+from bdr.types import Phase, Stage
+from bdr.version import __version__
+
+
+def short(name: str) -> str:
+    """The name by which settings and records speak of a method or plug-in."""
+    return name.rpartition(":")[2] if ":" in name else name
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision: str) -> dict[str, Any]:
+    """What must be equal for two results to be comparable: the facts that papers leave out."""
+    augment = data.augment
+    stage = config.stage
+    return {
+        "data": data.name,
+        "source": data.source,
+        "classes": len(data.classes),
+        "order": config.order if len(config.order) < 40 else f"list-{digest(config.order)[:6]}",
+        "base": config.base,
+        "step": config.step,
+        "memory": config.memory,
+        "herding": config.herding if config.memory not in ("0", "0/class") else "none",
+        "net": config.net,
+        "augment": f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}",
+        "normalise": f"mean {data.mean}, std {data.std}",
+        "epochs": stage.epochs,
+        "batch": stage.batch,
+        "optimizer": f"{stage.optimizer} lr {stage.lr:g} wd {stage.weight_decay:g} {stage.schedule} {stage.drops}",
+        "precision": precision,
+        "held_out": config.val,
+        "phases": len(list(protocol)[: config.phases]),
+        "readout": "cnn",
+    }
+
+
+def describe(
+    config: Config,
+    data: DataSet,
+    protocol: Protocol,
+    phases: Sequence[Phase],
+    precision: str,
+    engine: str,
+    device: torch.device,
+) -> dict[str, Any]:
+    """run.json: what was run, on what, and how to run it again."""
+    facts = protocol_facts(config, data, protocol, precision)
+    made_of = [facts, protocol.order, config.title, config.settings, asdict(config.stage), config.stages]
+    return {
+        "title": config.title,
+        "seed": config.seed,
+        "fingerprint": digest(made_of)[:6],
+        "protocol": facts,
+        "order": list(protocol.order),
+        "classes": [data.classes[label] for label in protocol.order],
+        "phases": [[phase.old, phase.seen] for phase in phases],
+        "config": config.model_dump(mode="json"),
+        "engine": engine,
+        "device": describe_device(device),
+        "versions": versions(),
+    }
+
+
+def describe_device(device: torch.device) -> dict[str, Any]:
+    if device.type != "cuda":
+        return {"type": device.type, "name": "CPU", "threads": torch.get_num_threads()}
+    about = torch.cuda.get_device_properties(device)
+    return {"type": "cuda", "name": about.name, "memory_gib": round(about.total_memory / 2**30, 1)}
+
+
+def versions() -> dict[str, str]:
+    found = {
+        "bdr": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+    return found | ({"cuda": str(torch.version.cuda)} if torch.version.cuda else {})
+
+
+def first_phase_key(
+    config: Config, info: dict[str, Any], plugins: Sequence[Plugin], phase: Phase, stages: Sequence[Stage]
+) -> str:
+    """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that rest in it."""
+    facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
+    facts["order"] = info["order"][: info["phases"][0][1]]
+    named = zip(config.plugins, plugins, strict=True)
+    active = [name for name, plugin in named if any(plugin.acts(phase, stage) for stage in stages)]
+    settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, *active))}
+    machine = [info["engine"], info["device"]["name"], info["versions"]]
+    trained = [asdict(stage) for stage in stages]
+    code = code_version(config.method, config.net, *active)
+    return digest([facts, config.method, active, settings, trained, config.seed, machine, code])[:16]
+
+
+def code_version(*names: str) -> str:
+    """A hash of this package's source and of one's own modules among the names: a changed line may change a result."""
+    total = hashlib.sha256()
+    own = [importlib.import_module(name.partition(":")[0]).__file__ for name in names if ":" in name]
+    for file in [*sorted(Path(__file__).parent.rglob("*.py")), *(Path(file) for file in own if file)]:
+        total.update(file.read_bytes())
+    return total.hexdigest()
