@@ -160,9 +160,15 @@ def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
     config = changed(Config.model_validate(there.info["config"]), fields)
     plan = plan_run(config, path, runs_folder(path), data)
     if plan.info["fingerprint"] != there.fingerprint:
-        differing = [k for k, v in plan.info["protocol"].items() if there.protocol.get(k) != v]
-        raise UsageError(f"{path} cannot be gone on with: {', '.join(differing) or 'its configuration'} would differ")
+        raise UsageError(f"{path} does not fit what is here now: {why_not(there, plan)}")
     return plan
+
+
+def why_not(there: Run, plan: Plan) -> str:
+    differing = [k for k, v in plan.info["protocol"].items() if there.protocol.get(k) != v]
+    if differing == ["source"]:
+        return f"the images of {plan.info['protocol']['data']} are not those it was trained on (another checksum)"
+    return f"{', '.join(differing) or 'its configuration'} would differ"
 
 
 def runs_folder(path: Path) -> Path:

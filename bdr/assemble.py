@@ -41,8 +41,11 @@ class Plan:
         return len(self.experiment.train.of_classes(phase.old, phase.seen))
 
     def exemplars(self, classes: int) -> int:
-        """How many images of so many classes the memory holds at most."""
-        return self.experiment.memory.quota.each(classes) * classes if classes else 0
+        """How many images of the first so many classes the memory will hold."""
+        if classes == 0:
+            return 0
+        there = self.experiment.train.labels.bincount(minlength=classes)[:classes]
+        return int(there.clamp(max=self.experiment.memory.quota.each(classes)).sum())
 
     def drawn(self, phase: Phase, stage: Stage) -> int:
         """Images that an epoch of a stage draws."""
@@ -87,10 +90,21 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def check_data(config: Config) -> None:
+    if config.data not in DATASETS:
+        if Path(config.data).is_dir():
+            raise UsageError(f"'{config.data}' is a folder: type --data imagefolder --root {config.data}")
+        raise unknown("data set", config.data, DATASETS)
+    if config.data == "digits" and config.root is not None:
+        raise UsageError(
+            f"digits come with scikit-learn and read nothing from --root {config.root}; "
+            "for pictures of your own add --data imagefolder"
+        )
+
+
 def load_data(config: Config, given: DataSet | None = None) -> DataSet:
     if given is None:
-        if config.data not in DATASETS:
-            raise unknown("data set", config.data, DATASETS)
+        check_data(config)
         extra = {"size": config.size} if config.data == "imagefolder" else {}
         given = DATASETS[config.data](config.root, **extra)
     if config.statistics == "der":

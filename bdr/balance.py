@@ -18,6 +18,8 @@ Centring with ln K changes nothing under a softmax and makes a flat pihat a zero
 from __future__ import annotations
 
 import math
+import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -106,9 +108,20 @@ class BDR(nn.Module):
 
     def reserve(self, classes: int, dim: int) -> None:
         """Room for the statistics of so many classes; all of it is filled by `begin`, or by loading a state."""
+        like = self.mean if "mean" in self._buffers else torch.zeros(0)
         for name in ("count", "spread", "initial", "offset"):
-            self.register_buffer(name, torch.zeros(classes))
-        self.register_buffer("mean", torch.zeros(classes, dim))
+            self.register_buffer(name, like.new_zeros(classes))
+        self.register_buffer("mean", like.new_zeros(classes, dim))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Makes room first: a state may hold more classes than this module has seen."""
+        if (mean := state_dict.get(f"{prefix}mean")) is not None:
+            self.reserve(*mean.shape)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        shares = f"m={self.m}, m_prime={self.m_prime}, beta={self.beta}, tau={self.tau}"
+        return f"{shares}, formula={self.formula!r}, classes={self.classes}"
 
     @property
     def classes(self) -> int:
@@ -118,12 +131,14 @@ class BDR(nn.Module):
     def begin(self, labels: Tensor, features: Tensor, classes: int | None = None) -> None:
         """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included."""
         classes = int(labels.max()) + 1 if classes is None else classes
+        # Half precision would let running statistics overflow, and forget small steps.
+        features = features.detach().to(torch.promote_types(features.dtype, torch.float32))
         member = memberships(labels, classes, features.dtype)
-        self.count = member.sum(0)
-        if bool((self.count == 0).any()):
-            empty = (self.count == 0).nonzero().flatten().tolist()
+        count = member.sum(0)
+        if bool((count == 0).any()):
+            empty = (count == 0).nonzero().flatten().tolist()
             raise ValueError(f"BDR needs at least one image of every class; there is none of {empty}")
-        self.mean = member.T @ features / self.count[:, None]
+        self.count, self.mean = count, member.T @ features / count[:, None]
         spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
         self.spread = typical_where_unknown(spread, self.count)
         self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
@@ -159,9 +174,28 @@ class BDR(nn.Module):
         moved = keep * self.spread + (1 - keep) * in_batch
         self.spread.copy_(torch.where(here > fewest, moved, self.spread))
 
+    def check(self, logits: Tensor, features: Tensor, y: Tensor) -> None:
+        """Shapes that would broadcast in silence, or fail after the statistics have moved."""
+        batch, (classes, dim) = len(logits), self.mean.shape
+        if logits.shape != (batch, classes):
+            raise ValueError(
+                f"logits are {tuple(logits.shape)} and begin() saw {classes} classes, so ({batch}, {classes}) is "
+                "expected; call begin() at the start of every phase"
+            )
+        if features.shape != (batch, dim):
+            raise ValueError(f"features are {tuple(features.shape)}, and ({batch}, {dim}) is expected")
+        if y.shape not in ((batch,), (batch, classes)):
+            raise ValueError(
+                f"targets are {tuple(y.shape)}: ids ({batch},) or mixtures ({batch}, {classes}) are expected"
+            )
+
     def forward(self, logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
         """Observes the batch, then returns its balanced logits; plain logits in eval mode and before any `begin`."""
-        if not self.training or self.classes == 0:
+        if not self.training:
             return logits
+        if self.classes == 0:
+            warnings.warn("BDR rests until begin(labels, features) is called; that is right in a first phase only")
+            return logits
+        self.check(logits, features, y)
         self.observe(features, y)
         return logits + self.offset.to(logits.dtype)

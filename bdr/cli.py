@@ -75,7 +75,9 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
 @app.command()
 def run(
-    what: Annotated[str, typer.Argument(help="METHOD+PLUGIN+..., a recipe, or package.module:MyMethod+bdr.")],
+    what: Annotated[
+        str | None, typer.Argument(help="METHOD+PLUGIN+..., a recipe, or package.module:MyMethod+bdr.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="A data set; see bdr list data. Default: digits.")] = None,
     root: Root = None,
     base: Annotated[int | None, typer.Option(help="Classes of the first phase; 0: as many as a step.")] = None,

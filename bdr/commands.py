@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,12 +19,15 @@ from bdr import api
 from bdr.assemble import Plan, plan_run
 from bdr.config import Config, from_yaml, parse_setting, to_yaml, with_settings
 from bdr.display import Lines, Workload, display
+from bdr.engine.run import Interrupted
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs
 
 Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+# what libraries and data sets warn of, in the words they chose and nothing else
+warnings.showwarning = lambda message, *_, **__: err.print(f"warning: {message}", markup=False)
 
 
 def command_line() -> str:
@@ -31,7 +35,7 @@ def command_line() -> str:
 
 
 def configurations(
-    what: str,
+    what: str | None,
     data: str | None,
     fields: dict[str, Any],
     settings: Sequence[str],
@@ -40,9 +44,21 @@ def configurations(
 ) -> tuple[list[Config], list[str]]:
     """One configuration a seed: the recipe, then the file, then options, then --set."""
     from_file = {} if file is None else read_config(file)
-    made, notes = api.configure(what, data or from_file.get("data"), flattened(from_file))
+    named = spelled(what, from_file, file)
+    made, notes = api.configure(named, data or from_file.get("data"), flattened(from_file))
     made, further = with_settings(api.changed(made, fields), [parse_setting(text) for text in settings])
     return [made if seed is None else api.changed(made, {"seed": seed}) for seed in seeds], notes + further
+
+
+def spelled(what: str | None, from_file: dict[str, Any], file: Path | None) -> str:
+    """METHOD+PLUGIN+... as typed, or as the file has it; not two different ones."""
+    parts = [from_file.get("method"), *(from_file.get("plugins") or [])]
+    there = "+".join(map(str, parts)) if parts[0] else None
+    if what is None and there is None:
+        raise UsageError("name what to run, for example: bdr run ucir+cwd+bdr; bdr list methods says what there is")
+    if what is not None and there not in (None, what):
+        raise UsageError(f"{file} is of {there} and you typed {what}: leave out one of them")
+    return str(what or there)
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -66,7 +82,7 @@ def flattened(fields: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def run_seeds(
-    what: str,
+    what: str | None,
     data: str | None,
     fields: dict[str, Any],
     settings: Sequence[str],
@@ -80,18 +96,30 @@ def run_seeds(
 ) -> None:
     configs, notes = configurations(what, data, fields, settings, file, seeds)
     if print_config:
-        out.print(to_yaml(configs[0]), markup=False, end="")
+        if len(configs) > 1:
+            raise UsageError("--print-config prints one configuration and --seeds asks for several; use --seed")
+        print(to_yaml(configs[0]), end="")
         return
     for note in notes:
         err.print(note, markup=False)
-    for config in configs:
+    for place, config in enumerate(configs):
         plan = plan_run(config, path, runs)
         if dry_run:
             from bdr.dryrun import estimate
 
             out.print(estimate(plan))
-        else:
+            continue
+        try:
             train(plan, stoppable)
+        except Interrupted as stop:
+            raise with_seeds_left(stop, configs[place + 1 :]) from None
+
+
+def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
+    if not left:
+        return stop
+    seeds = ", ".join(str(config.seed) for config in left)
+    return Interrupted(f"{stop}; or type the same command again, which goes on and then does the seeds left: {seeds}")
 
 
 def train(plan: Plan, stoppable: Stoppable) -> api.Result:
@@ -190,15 +218,17 @@ def evaluate_run(path: Path, phase: int | None, root: Path | None, device: str |
 
 
 def list_things(what: str, runs: Path) -> None:
+    if what == "runs":  # in plain lines: a table would cut the paths, and they are there to be copied
+        for run in gathered([runs]):
+            print(f"{run.path}  {about_run(run)}")
+        return
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, about in listing(what, runs):
+    for name, about in listing(what):
         table.add_row(name, about)
     out.print(table)
 
 
-def listing(what: str, runs: Path) -> list[tuple[str, str]]:
-    if what == "runs":
-        return [(str(run.path), about_run(run)) for run in gathered([runs])]
+def listing(what: str) -> list[tuple[str, str]]:
     if what == "data":
         from bdr.data import ABOUT
 

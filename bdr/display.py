@@ -74,7 +74,7 @@ class Lines(Listener):
 
     def place(self, phase: Phase, stage: Stage, log: EpochLog) -> str:
         loss = sum(log.weights.get(n, 1.0) * float(log.term(n).mean()) for n in log.names if n != "ce_old")
-        where = f"phase {phase.index + 1}/{len(self.phases)} {stage.name} epoch {log.epoch + 1}/{stage.epochs}"
+        where = f"phase {phase.index} of 0..{len(self.phases) - 1}, {stage.name} epoch {log.epoch + 1}/{stage.epochs}"
         return f"{where}, loss {loss:.3f}, {log.images / log.seconds:,.0f} images/s"
 
     def phase_ends(self, line: dict[str, Any]) -> None:
@@ -120,8 +120,9 @@ def phase_line(line: dict[str, Any], phases: int) -> str:
     accuracies = ", ".join(f"{name} {value:.2f} %" for name, value in line["accuracy"].items())
     old = line["accuracy_old"].get("cnn")
     parts = "" if old is None else f" (old {old:.2f}, new {line['accuracy_new']['cnn']:.2f})"
-    seconds = clock(line["seconds"])
-    return f"phase {line['phase'] + 1}/{phases}: {line['seen']} classes, {accuracies}{parts}, {seconds}"
+    held = ", ".join(f"{name} {value:.2f} %" for name, value in line.get("val", {}).items())
+    val = f", held out: {held}" if held else ""
+    return f"phase {line['phase']} of 0..{phases - 1}: {line['seen']} classes, {accuracies}{parts}{val}, {clock(line['seconds'])}"
 
 
 def display(console: Console, workload: Workload) -> Lines:

@@ -35,6 +35,9 @@ class SlowBDR:
         self.spread = [
             sum(squared_distance(f, mean) for f in rows) / len(rows) for rows, mean in zip(mine, self.mean, strict=True)
         ]
+        several = [spread for spread, n in zip(self.spread, self.count, strict=True) if n > 1]
+        typical = sum(several) / len(several) if several else 0.0
+        self.spread = [spread if n > 1 else typical for spread, n in zip(self.spread, self.count, strict=True)]
         self.initial = self.pi(m)
         self.log_prior = [self.log(p) for p in self.initial]
 

@@ -189,7 +189,7 @@ def test_what_does_not_go_together_is_refused_before_anything_trains(refused, wh
 
 
 def test_the_graph_engine_without_a_gpu_is_refused(refused):
-    said = refused(FAILURE, "run", "ucir", *SHORT, "--engine", "graph")
+    said = refused(USAGE, "run", "ucir", *SHORT, "--engine", "graph")
     assert "needs a CUDA device" in said
     assert "--engine eager" in said
 

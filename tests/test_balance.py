@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from references import SlowBDR, one_hot
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bdr.balance import BDR, COMPONENTS, FORMULAS
+from bdr.balance import BDR, COMPONENTS, FORMULAS, compensation
 
 COUNTS = (1, 2, 3, 5, 20, 40)
 K, DIM = len(COUNTS), 4
@@ -176,13 +176,38 @@ def test_no_gradient_reaches_the_features():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_one_exemplar_in_a_class_lets_no_infinity_through(formula, dtype):
-    balance = begun(counts=(1, 1, 30), formula=formula, dtype=dtype)
-    assert balance.spread[:2].tolist() == [0, 0]
+    several = begun(counts=(1, 1, 30), formula=formula, dtype=dtype)
+    assert several.spread[2] > 0
+    assert several.spread[:2].tolist() == [float(several.spread[2])] * 2
+    assert_stays_finite(several, dtype)
+    none = begun(counts=(1, 1, 1), formula=formula, dtype=dtype)
+    assert none.spread.tolist() == [0, 0, 0]
+    assert none.initial.tolist() == pytest.approx([1 / 3] * 3)
+    assert_stays_finite(none, dtype)
+
+
+def assert_stays_finite(balance, dtype):
     assert balance.offset.isfinite().all()
     for features, y in batches(steps=20, classes=3, dtype=dtype):
         balance.observe(features, y)
         assert balance.offset.isfinite().all()
         assert balance.spread.isfinite().all()
+
+
+@pytest.mark.parametrize("single", [0, 4, 11])
+def test_a_single_image_gets_the_mean_spread_of_the_classes_that_have_several(single):
+    """Nine classes of 20 images, one of 1 and two of 500, the single one at any place."""
+    counts = [20] * 9 + [500] * 2
+    counts.insert(single, 1)
+    balance = begun(counts=counts, m=0.5)
+    others = [k for k in range(len(counts)) if k != single]
+    omega = compensation(balance.spread)
+    assert balance.spread[single] == pytest.approx(float(balance.spread[others].mean()))
+    assert omega[others].min() < omega[single] < omega[others].max()
+    assert omega[others].sum() > 0.9  # it does not take all
+    assert balance.initial.tolist() == pytest.approx((0.5 * balance.count / sum(counts) + 0.5 * omega).tolist())
+    alone = begun(counts=counts, m=0.0)
+    assert alone.offset[single] == pytest.approx(math.log(len(counts) * float(omega[single])))
 
 
 @pytest.mark.parametrize("formula", FORMULAS)

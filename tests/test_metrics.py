@@ -133,7 +133,7 @@ def test_destruction_does_not_see_the_level_of_a_series(values, window, level):
     assert plain.peak >= plain.gap - 1e-9
 
 
-def recorded_run():
+def recorded_run(distillation=(NAN, NAN, NAN, NAN)):
     lines = [
         {"phase": 0, "seen": 2, "accuracy": {"cnn": 90.0}, "by_phase": {"cnn": [90.0]}, "parameters": 100},
         {
@@ -150,7 +150,7 @@ def recorded_run():
     series = {
         "stage": np.array([0, 0, 0, 1]),
         "ce_old": np.array([1.0, 3.0, 1.0, 99.0]),
-        "distillation": np.full(4, NAN),
+        "distillation": np.array(distillation),
     }
     return SimpleNamespace(phases=lines, steps=lambda phase: series)
 
@@ -168,6 +168,22 @@ def test_destruction_is_read_from_the_first_stage_alone():
     found = metrics.summary(recorded_run())
     assert (found["destruction_peak"], found["reconstruction_gap"]) == (1.0, 1.0)
     assert found["destruction_peak_distillation"] is None
+    assert found["reconstruction_gap_distillation"] is None
+
+
+def test_the_distillation_term_has_a_peak_and_a_gap_of_its_own():
+    found = metrics.summary(recorded_run((0.0, 4.0, 2.0, 99.0)))
+    # trailing means of two in the first stage: 2, 3
+    assert (found["destruction_peak_distillation"], found["reconstruction_gap_distillation"]) == (3.0, 3.0)
+    falling = metrics.summary(recorded_run((1.0, 5.0, -1.0, 99.0)))
+    assert (falling["destruction_peak_distillation"], falling["reconstruction_gap_distillation"]) == (2.0, 1.0)
+    assert (found["destruction_peak"], found["reconstruction_gap"]) == (1.0, 1.0)
+
+
+def test_every_scalar_is_a_number_of_the_summary():
+    found = metrics.summary(recorded_run((0.0, 4.0, 2.0, 99.0)))
+    assert all(isinstance(found[name], (int, float)) for name in metrics.SCALARS)
+    assert {"destruction_peak_distillation", "reconstruction_gap_distillation"} <= set(metrics.SCALARS)
 
 
 def test_an_unknown_readout_is_told_what_there_is():

@@ -5,8 +5,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import Flat
+from torch import nn
 
-from bdr.nets import NETS, CosineHead, Frozen, LinearHead, Network
+from bdr.engine.step import set_precision
+from bdr.errors import BdrError
+from bdr.nets import NETS, CosineHead, Frozen, LinearHead, Network, Resumable
+from bdr.nets.base import lay_out, layouts_of
 
 HEADS = [LinearHead, lambda dim: LinearHead(dim, bias=False), CosineHead]
 
@@ -22,7 +26,8 @@ def test_backbones_have_their_published_size(name, dim, count):
 
 
 def test_the_small_backbone_is_small():
-    assert round(parameters(NETS["small"]()) / 1e6, 2) == 0.08
+    assert (NETS["small"]().dim, parameters(NETS["small"]())) == (64, 55_904)
+    assert round(parameters(NETS["small"]()) / 1e6, 2) == 0.06
 
 
 @pytest.mark.parametrize("last_relu", [True, False])
@@ -33,7 +38,7 @@ def test_features_are_signed_without_the_last_relu_alone(last_relu):
     assert bool((pooled < 0).any()) != last_relu
 
 
-@pytest.mark.parametrize(("name", "widths"), [("small", (16, 32, 64)), ("resnet32", (16, 32, 64))])
+@pytest.mark.parametrize(("name", "widths"), [("small", (32, 64, 64)), ("resnet32", (16, 32, 64))])
 def test_the_last_relu_is_the_only_one_that_goes(name, widths):
     torch.manual_seed(0)
     maps = NETS[name](1, False, maps=True)(torch.randn(4, 1, 8, 8)).maps
@@ -127,6 +132,64 @@ def test_a_head_laid_out_and_loaded_again_is_the_same(make):
 
 
 @pytest.mark.parametrize("make", HEADS)
+def test_a_layout_says_how_wide_the_features_are(make):
+    head, fresh, features = grown(make, 3, 2, dim=7), make(5), torch.randn(4, 7)
+    assert head.layout()["dim"] == 7
+    fresh.lay_out(head.layout())
+    fresh.load_state_dict(head.state_dict())
+    assert torch.equal(fresh(features)[0], head(features)[0])
+
+
+class Branches(Resumable):
+    """A part that creates its parts: heads, and branches of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads, self.inner = nn.ModuleList(), nn.ModuleDict()
+
+    def layout(self):
+        return {"heads": len(self.heads), "inner": list(self.inner)}
+
+    def lay_out(self, layout):
+        self.heads = nn.ModuleList(CosineHead(2) for _ in range(layout["heads"]))
+        self.inner = nn.ModuleDict({name: Branches() for name in layout["inner"]})
+
+
+def branched():
+    whole = nn.Sequential(nn.Linear(2, 2), Branches())
+    whole[1].heads.extend([grown(CosineHead, 3), grown(CosineHead, 2, 4)])
+    whole[1].inner["deeper"] = Branches()
+    whole[1].inner["deeper"].heads.append(grown(CosineHead, 6, 1, dim=3))
+    return whole
+
+
+def test_parts_that_an_outer_part_creates_are_laid_out_too():
+    grew, fresh = branched(), nn.Sequential(nn.Linear(2, 2), Branches())
+    layouts = layouts_of(grew)
+    assert set(layouts) == {"1", "1.heads.0", "1.heads.1", "1.inner.deeper", "1.inner.deeper.heads.0"}
+    lay_out(fresh, layouts)
+    assert layouts_of(fresh) == layouts
+    fresh.load_state_dict(grew.state_dict())
+    assert all(torch.equal(value, grew.state_dict()[name]) for name, value in fresh.state_dict().items())
+
+
+def test_a_frozen_copy_of_parts_that_create_parts_is_refilled():
+    frozen = Frozen(nn.Sequential(nn.Linear(2, 2), Branches()))
+    grew = branched()
+    frozen.refill(grew)
+    assert layouts_of(frozen.net) == layouts_of(grew)
+    assert all(torch.equal(value, grew.state_dict()[name]) for name, value in frozen.net.state_dict().items())
+    assert not any(p.requires_grad for p in frozen.parameters())
+
+
+def test_a_layout_of_a_part_that_is_not_there_is_refused_by_name():
+    with pytest.raises(BdrError, match=r"'1\.heads\.7' is to be laid out"):
+        lay_out(branched(), {"1.heads.7": {}})
+    with pytest.raises(BdrError, match="'0' is to be laid out"):
+        lay_out(branched(), {"0": {}})
+
+
+@pytest.mark.parametrize("make", HEADS)
 def test_double_precision_passes_through(make):
     net = Network(NETS["small"](), make(64))
     net.head.grow(3)
@@ -161,6 +224,8 @@ def test_a_frozen_copy_follows_only_when_it_is_refilled():
     assert torch.equal(frozen(x).logits, before)
     net.precision = torch.bfloat16
     frozen.refill(net)
+    assert frozen.net.precision is None  # that is the engine's to say, of all networks alike
+    set_precision(nn.ModuleList([net, frozen]), "bf16", torch.device("cpu"))
     assert torch.equal(frozen(x).logits, net(x).logits)
     assert not frozen(x).logits.requires_grad
     assert not any(p.requires_grad for p in frozen.parameters())

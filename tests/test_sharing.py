@@ -20,7 +20,7 @@ class Phases(Listener):
     def __init__(self):
         self.trained = []
 
-    def stage_begins(self, phase, stage, first_epoch, images):
+    def stage_begins(self, phase, number, stage, first_epoch):
         self.trained.append(phase.index)
 
 
@@ -84,6 +84,33 @@ def test_a_run_does_not_share_when_told_not_to(runs, alone):
     train(None, BDR, runs=runs, listener=heard, share=False, phases=1)
     assert heard.trained == [0]
     assert len(shared_phases(runs)) == 1
+
+
+def test_a_run_put_elsewhere_by_name_takes_nothing_and_leaves_nothing(runs, tmp_path, alone):
+    heard, path = Phases(), tmp_path / "elsewhere" / "run"
+    train(path, BDR, runs=runs, listener=heard)
+    assert heard.trained == [0, 1, 2]
+    assert BEFORE not in log_of(path)
+    assert [folder.name for folder in path.parent.iterdir()] == ["run"]
+    assert len(shared_phases(runs)) == 1
+    assert_equal(path, alone)
+
+
+def test_a_run_named_below_the_folder_of_runs_shares_there(runs):
+    heard, path = Phases(), runs / "some" / "where" / "run"
+    train(path, BDR, runs=runs, listener=heard, phases=1)
+    assert heard.trained == []
+    assert f"{BEFORE}: taken from {shared_phases(runs)[0]}" in log_of(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "shares"),
+    [("runs/a/b", True), ("runs/../runs/a", True), ("runs", False), ("runs/../other", False), ("runs-2/a", False)],
+)
+def test_what_lies_below_the_folder_of_runs_is_told_by_where_it_is(path, shares, tmp_path):
+    found = plan(tmp_path / path, runs=tmp_path / "runs").experiment.shared
+    assert (found is not None) == shares
+    assert found is None or found.parent == tmp_path / "runs" / ".shared"
 
 
 def key(what=BDR, **fields):

@@ -13,7 +13,7 @@ from bdr.data.augment import Augment
 from bdr.losses import cross_entropy, masked_mean, old_mass
 from bdr.methods.ucir import UCIR
 from bdr.nets import NETS
-from bdr.types import Outputs, Phase
+from bdr.types import Outputs, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3
 NOTHING = torch.zeros(0, dtype=torch.long)
@@ -95,7 +95,7 @@ def test_a_single_new_class_is_enough():
 
 @pytest.mark.parametrize(("old", "new"), [(50, 10), (90, 10), (98, 2), (3, 4)])
 def test_less_forget_weighs_more_the_more_is_old(old, new):
-    weights = UCIR(make_flat, lambda_base=5.0).weights(Phase(1, old, old + new))
+    weights = UCIR(make_flat, lambda_base=5.0).weights(Phase(1, old, old + new), Stage())
     assert weights == {"less_forget": pytest.approx(5 * math.sqrt(old / new))}
 
 
@@ -103,7 +103,7 @@ def test_the_first_phase_is_plain_cross_entropy():
     method, pool = UCIR(make_flat), make_pool(COUNTS)
     method.begin(pool.phase, pool)
     assert list(method.loss(all_of(pool), pool.phase, cross_entropy)) == ["ce"]
-    assert method.weights(pool.phase) == {}
+    assert method.weights(pool.phase, Stage()) == {}
 
 
 def test_the_classification_loss_is_the_one_that_is_handed_in():
@@ -197,7 +197,7 @@ def test_the_nearest_mean_is_scikit_learns_nearest_centroid(flip):
     method, pool = UCIR(make_flat), make_pool((20, 30, 25), augment=Augment(pad=0, flip=flip))
     method.begin(pool.phase, pool)
     exemplars, rest = pool.rows[::3], pool.rows[1::3]
-    method.end(pool.phase, pool, exemplars)
+    method.remember(pool.phase, pool, exemplars)
     views = [pool.store.plain(exemplars)] + [pool.store.plain(exemplars).flip(3)] * flip
     with torch.no_grad():
         known = np.concatenate([unit(method.net(x).features.numpy()) for x in views])
@@ -213,7 +213,7 @@ def test_the_nearest_mean_is_scikit_learns_nearest_centroid(flip):
 def test_without_exemplars_of_every_class_there_is_no_nearest_mean():
     method, pool = UCIR(make_flat), make_pool(COUNTS)
     method.begin(pool.phase, pool)
-    method.end(pool.phase, pool, pool.store.of_classes(0, 2))
+    method.remember(pool.phase, pool, pool.store.of_classes(0, 2))
     assert set(method.readouts(pool.store.plain(pool.rows))) == {"cnn"}
 
 
@@ -222,6 +222,8 @@ def test_a_phase_under_way_has_no_nearest_mean_of_the_phase_before():
     method, first, pool = UCIR(make_flat), make_pool(COUNTS[:OLD]), make_pool(COUNTS, OLD)
     method.begin(first.phase, first)
     method.end(first.phase, first, first.rows)
+    assert "nme" not in method.readouts(first.store.plain(first.rows))
+    method.remember(first.phase, first, first.rows)
     assert "nme" in method.readouts(first.store.plain(first.rows))
     method.begin(pool.phase, pool)
     assert "nme" not in method.readouts(pool.store.plain(pool.rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,6 +72,9 @@ def picture_files(folder: Path) -> list[Path]:
         files = sorted(path for path in folder.iterdir() if is_picture(path))
     except OSError as problem:
         raise BdrError(f"{folder} cannot be read: {problem.strerror}") from problem
+    skipped = {path.suffix for path in folder.iterdir() if path.is_file() and not is_picture(path)} - {""}
+    if skipped:
+        warnings.warn(f"{folder}: files ending in {', '.join(sorted(skipped))} are left out", stacklevel=2)
     if not files:
         raise UsageError(f"class folder {folder} holds no pictures ({', '.join(ENDINGS)}): fill or remove it; {LAYOUT}")
     return files

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +45,20 @@ def _facts(run: Run, names: list[str]) -> str:
     return ", ".join(f"{name} {run.protocol.get(name)}" for name in names)
 
 
+# facts that follow from others: where the first of a pair differs, the second need not be named
+FOLLOWS = {"epochs": "optimizer", "memory": "herding", "size": "source"}
+
+
+def telling(facts: Iterable[str]) -> list[str]:
+    """The facts that a label names; the class order is a seed of its own kind, and averaged over."""
+    facts = list(facts)
+    implied = {FOLLOWS[fact] for fact in facts if fact in FOLLOWS}
+    return [fact for fact in facts if fact != "order" and fact not in implied]
+
+
 def _split_title(runs: list[Run]) -> list[tuple[str, list[Run]]]:
     """Runs of one title, apart where their protocols (the class order aside) or hidden settings are not the same."""
-    names = [fact for fact in differences(runs) if fact != "order"]
+    names = telling(differences(runs))
     parts = []
     for alike in _partition(runs, lambda run: _facts(run, names)):
         label = f"{alike[0].title} ({_facts(alike[0], names)})" if names else alike[0].title
@@ -94,7 +105,7 @@ def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:
 
 def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
     """What a reader must know before comparing: protocols that differ, runs left out, too few seeds."""
-    notes = [_protocol_note([group.runs[0] for group in groups], [group.label for group in groups])]
+    notes = [_protocol_note([group.runs[0] for group in groups])]
     used = {run.path for group in groups for run in group.runs}
     notes += [_left_out(run) for run in runs if run.path not in used]
     notes += [_unfinished(run) for group in groups for run in group.runs if not run.done]
@@ -104,15 +115,12 @@ def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
     return notes
 
 
-def _protocol_note(firsts: list[Run], labels: list[str]) -> str:
+def _protocol_note(firsts: list[Run]) -> str:
     different = differences(firsts)
     if not different:
         return "All methods share one protocol." if len(firsts) > 1 else "One method under one protocol."
-    told = [
-        f"{fact} is " + ", ".join(f"{value} for {label}" for value, label in zip(values, labels, strict=True))
-        for fact, values in different.items()
-    ]
-    return f"The protocols differ beyond the method: {'; '.join(told)}."
+    told = [f"{fact} ({', '.join(dict.fromkeys(map(str, values)))})" for fact, values in different.items()]
+    return f"The protocols differ beyond the method, in {', '.join(told)}: compare with care."
 
 
 def _progress(run: Run) -> str:

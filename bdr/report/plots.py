@@ -158,6 +158,7 @@ def destruction_curve(groups: list[Group], phase: int, name: str = "ce_old", leg
             _band(axes, points / smoothed[0][1], curves[:, points - 1], index, group.label)
         axes.set(xlabel="epoch", ylabel=SERIES_NAMES[name], xscale="log")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("")
         axes.set_title(f"phase {phase}", fontsize=12, loc="left", fontweight="bold")
         if legend:
             axes.set_ylim(top=1.35 * axes.get_ylim()[1])  # room for the legend above the peak

@@ -15,7 +15,7 @@ CSS = """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text);
   font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
-main { max-width: 66rem; margin: 0 auto; padding: 2.5rem 1.25rem 5rem; }
+main { max-width: 72rem; margin: 0 auto; padding: 2.5rem 1.25rem 5rem; }
 h1 { font-size: clamp(1.8rem, 5vw, 2.6rem); line-height: 1.15; letter-spacing: -.02em; margin: 0 0 .4rem; }
 h2 { font-size: 1.4rem; letter-spacing: -.01em; margin: 3.2rem 0 .5rem; }
 h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; }
@@ -27,14 +27,14 @@ a:focus-visible, summary:focus-visible, .scroll:focus-visible { outline: 3px sol
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 14px; padding: 1.1rem 1.2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .95rem; }
-th, td { padding: .55rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
+th, td { padding: .5rem .45rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
 thead th { color: var(--soft); font-weight: 600; font-size: .82rem; vertical-align: bottom;
   white-space: normal; line-height: 1.3; }
 td small { color: var(--soft); font-size: .8em; }
 tbody tr:last-child > * { border-bottom: 0; }
 th.word, td.word { text-align: left; }
 td.word { white-space: normal; width: 100%; min-width: 12rem; overflow-wrap: anywhere; }
-tbody th { font-weight: 600; }
+tbody th { font-weight: 600; white-space: normal; min-width: 8rem; overflow-wrap: anywhere; }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: .9rem 1.5rem; margin: 0; }
 .facts dt { color: var(--soft); font-size: .82rem; }
 .facts dd { margin: 0; overflow-wrap: anywhere; }

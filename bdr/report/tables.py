@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bdr.errors import UsageError
-from bdr.metrics import SCALARS, OverSeeds, over_seeds, spread
-from bdr.records import Run
+from bdr.metrics import SCALARS, OverSeeds, over_seeds, spread, summary
+from bdr.records import Run, differences
 from bdr.report.groups import Group, group_runs, protocol_notes, readout_of
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups side by side; differences are paired over common seeds, against the first group."""
+    """Groups side by side; differences are paired over common seeds, against the first group of the same protocol."""
 
     groups: list[Group]
     values: list[dict[str, OverSeeds]]
-    differences: list[dict[str, OverSeeds] | None]  # mean, standard error, n; None for the first group
+    differences: list[dict[str, OverSeeds] | None]  # mean, standard error, n; None for the reference itself
     notes: list[str]
 
 
@@ -52,9 +52,17 @@ def compare(runs: list[Run], readout: str | None = None) -> Comparison:
     if not runs:
         raise UsageError("there is no run to compare: name a folder that holds runs with at least one finished phase")
     groups = group_runs(runs, readout)
-    pairs = [None, *(paired_differences(group, groups[0]) for group in groups[1:])]
+    bases = [base_of(group, groups) for group in groups]
+    pairs = [
+        None if base is group else paired_differences(group, base) for group, base in zip(groups, bases, strict=True)
+    ]
     values = [over_seeds(group.summaries) for group in groups]
     return Comparison(groups, values, pairs, protocol_notes(groups, runs))
+
+
+def base_of(group: Group, groups: list[Group]) -> Group:
+    """The first group under the same protocol: a gain over another protocol would not be the method's."""
+    return next(other for other in groups if not differences([other.runs[0], group.runs[0]]))
 
 
 def paired_differences(group: Group, base: Group) -> dict[str, OverSeeds]:
@@ -98,8 +106,8 @@ def comparison_sheet(comparison: Comparison, title: str = "Comparison") -> Sheet
 def _reading(comparison: Comparison) -> list[str]:
     notes = ["Accuracies in percent; mean ± sample standard deviation over seeds."]
     if len(comparison.groups) > 1:
-        base = comparison.groups[0].label
-        notes.append(f"gain: difference in average to {base} over common seeds, ± its standard error.")
+        first = "the first row" if len(comparison.groups) > 2 else comparison.groups[0].label
+        notes.append(f"gain: difference in average to {first} of the same protocol, ± its standard error.")
     return notes
 
 
@@ -129,13 +137,21 @@ def run_sheet(run: Run, readout: str | None = None) -> Sheet:
     """A row a phase of one run."""
     readout = readout or readout_of(run)
     rows = [_phase_row(run, line, readout) for line in run.phases]
-    notes = [] if run.done else [f"Not finished: {len(run.phases)} of {len(run.info['phases'])} phases."]
-    header = ["phase", "seen", "accuracy", "top-5", "old", "new", "seconds", "new classes"]
-    return Sheet(f"{run.title}, seed {run.seed} ({readout})", header, rows, notes, texts=(7,))
+    found = summary(run, readout)
+    notes = [f"Average {number(found['average'])}, last {number(found['last'])}, phase 0 included."]
+    notes += [] if run.done else [f"Not finished: {len(run.phases)} of {len(run.info['phases'])} phases."]
+    held = ["held out"] if has_validation(run) else []
+    header = ["phase", "seen", "accuracy", *held, "top-5", "old", "new", "seconds", "new classes"]
+    return Sheet(f"{run.title}, seed {run.seed} ({readout})", header, rows, notes, texts=(len(header) - 1,))
+
+
+def has_validation(run: Run) -> bool:
+    return any(line.get("val") for line in run.phases)
 
 
 def _phase_row(run: Run, line: dict[str, Any], readout: str) -> list[str]:
-    parts = ("accuracy", "top5", "accuracy_old", "accuracy_new")
+    held = ("val",) if has_validation(run) else ()
+    parts = ("accuracy", *held, "top5", "accuracy_old", "accuracy_new")
     cells = [number((line.get(part) or {}).get(readout)) for part in parts]
     names = shortened(class_names(run, line["phase"]))
     return [str(line["phase"]), str(line["seen"]), *cells, number(line.get("seconds"), 0), names]
@@ -165,7 +181,7 @@ def as_rich(sheet: Sheet, width: int | None = None) -> Table:
     table = Table(title=Text(sheet.title), caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
     for index, name in enumerate(sheet.header):
         words = index in sheet.texts
-        table.add_column(Text(name), justify="left" if words else "right", overflow="fold" if words else "ellipsis")
+        table.add_column(Text(name), justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for row in sheet.rows:
         # Text, since a class may be called "[red]"; no space around ±, where a terminal would break the line
         table.add_row(*(Text(cell.replace(" ± ", "±")) for cell in row))
