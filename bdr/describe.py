@@ -38,7 +38,7 @@ def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision:
     return {
         "data": data.name,
         "source": data.source,
-        "size": data.train.pixels.shape[1],
+        **({"size": config.size} if data.name == "imagefolder" else {}),
         "classes": len(data.classes),
         "order": config.order if len(config.order) < 40 else f"list-{digest(config.order)[:6]}",
         "base": config.base,
