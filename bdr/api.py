@@ -157,7 +157,8 @@ def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], b
 def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
     """The plan of a run that exists already, checked to be the same."""
     there = Run.open(path)
-    config = changed(Config.model_validate(there.info["config"]), fields)
+    as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
+    config = changed(Config.model_validate(there.info["config"]), as_it_was | fields)
     plan = plan_run(config, path, runs_folder(path), data)
     if plan.info["fingerprint"] != there.fingerprint:
         raise UsageError(f"{path} does not fit what is here now: {why_not(there, plan)}")
@@ -172,11 +173,9 @@ def why_not(there: Run, plan: Plan) -> str:
 
 
 def runs_folder(path: Path) -> Path:
-    """The folder that a run's shared first phase is looked for in: the nearest one that has such a place."""
-    for folder in path.resolve().parents:
-        if (folder / ".shared").is_dir():
-            return folder
-    return path.resolve().parent
+    """The folder that a run's shared first phase is looked for in: the nearest one that has such a place, if any."""
+    shared = [folder for folder in path.resolve().parents if (folder / ".shared").is_dir()]
+    return shared[0] if shared else path.resolve()
 
 
 def model_folder(path: Path, phase: int) -> Path:
@@ -194,7 +193,7 @@ def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Me
     """
     run, where = Run.open(Path(path)), choose_device(device)
     config = Config.model_validate(run.info["config"])
-    method = make_method(config, run.info["channels"], make_plugins(config))
+    method = make_method(config, run.info.get("channels", 3), make_plugins(config))
     load_model(model_folder(run.path, kept_phase(run.path, phase)), method, where)
     set_precision(method, choose_precision(config.precision, where), where)
     return method.eval()

@@ -23,6 +23,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, and check the copies you have.")
 app.add_typer(data_app, name="data")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: steps, herding, augmentation, how cost grows.")
+app.add_typer(bench_app, name="bench")
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as printed by bdr run.")]
 RunsFolder = Annotated[Path, typer.Option("--runs", help="The folder that runs are kept in.")]
@@ -245,6 +247,65 @@ def data_verify(
     from bdr.commands import verify_data
 
     verify_data(name, root)
+
+
+@bench_app.command("steps")
+def bench_steps(
+    what: Annotated[list[str] | None, typer.Argument(help="Cases; the others are compared to the first.")] = None,
+    engine: Annotated[list[str] | None, typer.Option(help="eager, compile, graph; may be given several times.")] = None,
+    device: Device = None,
+    net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps a measurement: 300 on a GPU, 3 on a CPU.")] = None,
+    baseline: Annotated[bool, typer.Option(help="Time a plain PyTorch loop with Pillow and a DataLoader too.")] = True,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")] = None,
+) -> None:
+    """Time training steps, first and later phase, with and without plug-ins, all in one run as ratios."""
+    from bdr.bench.run import bench_steps as measure
+
+    cases = what or ["ucir", "ucir+cwd", "ucir+bdr"]
+    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out)
+
+
+@bench_app.command("herding")
+def bench_herding(
+    device: Device = None,
+    classes: Annotated[int, typer.Option(help="Classes.")] = 10,
+    images: Annotated[int, typer.Option(help="Images of each.")] = 500,
+    quota: Annotated[int, typer.Option(help="Exemplars of each.")] = 20,
+) -> None:
+    """Time the choice of exemplars, all classes at once and one by one."""
+    from bdr.bench.run import bench_herding as measure
+    from bdr.commands import out
+
+    out.print(measure(device or "auto", classes, images, quota))
+
+
+@bench_app.command("augment")
+def bench_augment(
+    device: Device = None,
+    batch: Annotated[int, typer.Option(help="Images at once.")] = 128,
+    steps: Annotated[int, typer.Option(help="Batches.")] = 20,
+) -> None:
+    """Time batched augmentation against Pillow."""
+    from bdr.bench.run import bench_augment as measure
+    from bdr.commands import out
+
+    out.print(measure(device or "auto", batch, steps))
+
+
+@bench_app.command("scaling")
+def bench_scaling(
+    device: Device = None,
+    classes: Annotated[list[int] | None, typer.Option(help="Numbers of classes; may be given several times.")] = None,
+    memory: Annotated[list[int] | None, typer.Option(help="Exemplars a class; may be given several times.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps a measurement.")] = None,
+) -> None:
+    """Time a later step as classes and memory grow."""
+    from bdr.bench.run import bench_scaling as measure
+    from bdr.commands import out
+
+    out.print(measure(device or "auto", classes or [10, 100, 1000], memory or [5, 20], steps))
 
 
 def main() -> None:

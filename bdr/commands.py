@@ -56,7 +56,7 @@ def spelled(what: str | None, from_file: dict[str, Any], file: Path | None) -> s
     there = "+".join(map(str, parts)) if parts[0] else None
     if what is None and there is None:
         raise UsageError("name what to run, for example: bdr run ucir+cwd+bdr; bdr list methods says what there is")
-    if what is not None and there not in (None, what):
+    if what is not None and there not in (None, api.configure(what, from_file.get("data"))[0].title):
         raise UsageError(f"{file} is of {there} and you typed {what}: leave out one of them")
     return str(what or there)
 
@@ -76,6 +76,11 @@ def flattened(fields: dict[str, Any]) -> list[tuple[str, Any]]:
     for name, value in fields.items():
         if name == "stage" and isinstance(value, dict):
             flat += [(f"stage.{field}", inner) for field, inner in value.items()]
+        elif name in ("settings", "stages") and isinstance(value, dict):
+            prefix = "" if name == "settings" else "stage."
+            flat += [
+                (f"{prefix}{owner}.{field}", v) for owner, mine in value.items() for field, v in (mine or {}).items()
+            ]
         elif name not in ("method", "plugins", "data"):
             flat.append((name, value))
     return flat

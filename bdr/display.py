@@ -122,7 +122,8 @@ def phase_line(line: dict[str, Any], phases: int) -> str:
     parts = "" if old is None else f" (old {old:.2f}, new {line['accuracy_new']['cnn']:.2f})"
     held = ", ".join(f"{name} {value:.2f} %" for name, value in line.get("val", {}).items())
     val = f", held out: {held}" if held else ""
-    return f"phase {line['phase']} of 0..{phases - 1}: {line['seen']} classes, {accuracies}{parts}{val}, {clock(line['seconds'])}"
+    where = f"phase {line['phase']} of 0..{phases - 1}"
+    return f"{where}: {line['seen']} classes, {accuracies}{parts}{val}, {clock(line['seconds'])}"
 
 
 def display(console: Console, workload: Workload) -> Lines:

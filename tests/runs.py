@@ -62,6 +62,17 @@ class TwoStages(Method):
         return {"ce": classify(out, batch.y).mean()}
 
 
+class Restless(TwoStages):
+    """Draws its head anew before every epoch and after every phase."""
+
+    def at_epoch(self, stage, epoch):
+        torch.nn.init.uniform_(self.net.head.weight, -0.1, 0.1)
+
+    def end(self, phase, pool, exemplars):
+        with torch.no_grad():
+            self.net.head.weight += 0.01 * torch.randn_like(self.net.head.weight)
+
+
 class Slow(TwoStages):
     """Saves itself after a first step, and gives time enough to ask twice in the second."""
 

@@ -99,11 +99,15 @@ def test_unknown_names_are_told_what_there_is(refused, words, sentence):
     assert sentence in refused(USAGE, "run", *words, *SHORT)
 
 
-@pytest.mark.parametrize(
-    "words", [["frobnicate"], ["run"], ["show"], ["list", "things"], ["run", "ucir", "--bse", "4"]]
-)
+@pytest.mark.parametrize("words", [["frobnicate"], ["show"], ["list", "things"], ["run", "ucir", "--bse", "4"]])
 def test_unknown_commands_and_options_are_refused_with_the_usage(refused, words):
     assert "Usage" in refused(USAGE, *words)
+
+
+def test_a_run_of_nothing_is_told_what_to_name(refused):
+    said = refused(USAGE, "run")
+    assert "name what to run, for example: bdr run ucir+cwd+bdr" in said
+    assert "bdr list methods" in said
 
 
 # Values

@@ -250,7 +250,26 @@ def test_in_eval_mode_logits_stay_plain_and_nothing_moves():
 
 def test_before_any_phase_logits_stay_plain():
     logits = torch.randn(3, 2)
-    assert torch.equal(BDR()(logits, torch.randn(3, DIM), torch.tensor([0, 1, 1])), logits)
+    with pytest.warns(UserWarning, match="rests until begin"):
+        assert torch.equal(BDR()(logits, torch.randn(3, DIM), torch.tensor([0, 1, 1])), logits)
+
+
+@pytest.mark.parametrize(
+    ("logits", "features", "y", "sentence"),
+    [
+        ((3, K - 1), (3, DIM), (3,), rf"logits are \(3, {K - 1}\) and begin\(\) saw {K} classes"),
+        ((3, K), (3, DIM + 1), (3,), rf"features are \(3, {DIM + 1}\)"),
+        ((3, K), (1, DIM), (3,), r"features are \(1, "),
+        ((3, K), (3, DIM), (3, 1), r"targets are \(3, 1\)"),
+        ((3, K), (3, DIM), (2,), r"targets are \(2,\)"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused_before_anything_moves(logits, features, y, sentence):
+    balance = begun(dtype=torch.float32)
+    before = {name: value.clone() for name, value in balance.state_dict().items()}
+    with pytest.raises(ValueError, match=sentence):
+        balance(torch.zeros(logits), torch.zeros(features), torch.zeros(y, dtype=torch.long))
+    assert all(torch.equal(before[name], value) for name, value in balance.state_dict().items())
 
 
 @pytest.mark.parametrize("name", ["m", "m_prime", "beta"])

@@ -22,6 +22,7 @@ import yaml
 import bdr
 from bdr.cli import main
 from bdr.data.published import PUBLISHED, md5_of
+from bdr.engine.checkpoint import read_state
 from bdr.methods import METHODS
 from bdr.nets import NETS
 from bdr.plugins import PLUGINS
@@ -118,7 +119,8 @@ def test_a_run_in_a_shell_leaves_a_plain_directory(from_a_shell):
         *("phase-00", "phase-01"),
         *("checkpoint", "DONE"),
     } | (files & {"log.txt"})
-    assert "phase 2/2: 7 classes" in said.stdout
+    assert "phase 0 of 0..1: 4 classes" in said.stdout
+    assert "phase 1 of 0..1: 7 classes" in said.stdout
     assert "Traceback" not in said.stderr
 
 
@@ -156,6 +158,13 @@ def test_a_recipe_is_a_name_too(runs):
     said = typed("run", "digits-cwd-bdr", *SHORT, "--runs", runs)
     assert said.code == 0, said.err
     assert only_run_below(runs / "digits-b4s3" / "ucir-cwd-bdr").title == "ucir+cwd+bdr"
+
+
+@pytest.mark.parametrize("name", ["digits-cwd", "digits-cwd-bdr"])
+def test_the_digits_recipes_are_scarce_and_leave_the_logits_room(name):
+    found = RECIPES[name]()
+    assert (found.memory, found.net, found.settings["ucir"]) == ("2/class", "small", {"eta": 20.0})
+    assert bdr.api.configure("ucir+bdr", "digits")[0].settings["ucir"] == {"eta": 20.0}
 
 
 OWN = '''
@@ -235,6 +244,15 @@ def test_a_printed_configuration_gives_the_same_run(whole, tmp_path):
     assert typed("run", "ucir+bdr", "--config", tmp_path / "run.yaml", "--print-config").out == printed
     said = typed("run", "ucir+bdr", "--config", tmp_path / "run.yaml", "--out", whole.path)
     assert f"already done: {whole.path}" in said.out
+
+
+def test_a_configuration_file_names_the_method_too(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(typed("run", "ucir+bdr", *WHOLE, "--print-config").out)
+    assert typed("run", "--config", file, "--print-config").out == file.read_text()
+    other = typed("run", "ucir+la", "--config", file, "--print-config")
+    assert other.code == 2
+    assert "is of ucir+bdr and you typed ucir+la" in " ".join(other.err.split())
 
 
 def printed(*words) -> dict:
@@ -369,6 +387,18 @@ def test_a_report_is_one_page(whole, tmp_path):
     assert "</html>" in page
 
 
+def test_a_report_writes_its_figures_when_asked(whole, tmp_path):
+    figures = tmp_path / "some" / "figures"
+    said = typed("report", whole.path, "--out", tmp_path / "page.html", "--figures", figures)
+    assert said.code == 0, said.err
+    names = {path.name for path in figures.iterdir()}
+    assert names == {
+        *("accuracy.svg", "matrix-0.svg"),
+        *(f"{series}-phase-{phase:02d}.svg" for series in ("ce-old", "distillation") for phase in (1, 2)),
+    }
+    assert all(f"written: {path}" in said.out for path in (tmp_path / "page.html", *figures.iterdir()))
+
+
 def test_the_doctor_names_versions_and_the_device():
     said = typed("doctor")
     assert said.code == 0
@@ -451,21 +481,42 @@ def test_arrays_are_learnt_from_python(tmp_path):
     assert run.info["classes"] == ["nw", "ne", "sw", "se"]
     assert run.info["protocol"]["source"] == data.source
     assert result.accuracies[0] > 75
-    model = bdr.load(result.path, data=data)
+    assert run.info["channels"] == 1
+    model = bdr.load(result.path)
     assert model.readouts(torch.zeros(1, 1, 8, 8))["cnn"].shape == (1, 4)
 
 
-def test_a_folder_of_pictures_is_learnt(tmp_path):
-    image = pytest.importorskip("PIL.Image")
+@pytest.fixture(scope="module")
+def of_pictures(tmp_path_factory):
+    """A run on a folder of pictures in colour, which is gone by now."""
+    image, place = pytest.importorskip("PIL.Image"), tmp_path_factory.mktemp("pictures")
     for number, (pixels, label) in enumerate(zip(*patches(0, 40, channels=3), strict=True)):
-        folder = tmp_path / "pictures" / f"corner{label}"
+        folder = place / "pictures" / f"corner{label}"
         folder.mkdir(parents=True, exist_ok=True)
         image.fromarray(pixels).save(folder / f"{number}.png")
     words = ("--base", "2", "--step", "2", "--memory", "2/class", "--net", "small", "--size", "8", "--device", "cpu")
-    where = ("--data", "imagefolder", "--root", tmp_path / "pictures", "--out", tmp_path / "run")
+    where = ("--data", "imagefolder", "--root", place / "pictures", "--out", place / "run")
     said = typed("run", "ucir+bdr", *words, *where, "--set", "stage.epochs=1", "--set", "stage.batch=16")
     assert said.code == 0, said.err
-    assert sorted(Run.open(tmp_path / "run").info["classes"]) == ["corner0", "corner1", "corner2", "corner3"]
+    assert typed("evaluate", place / "run").code == 0
+    shutil.rmtree(place / "pictures")
+    return Run.open(place / "run")
+
+
+def test_a_folder_of_pictures_is_learnt(of_pictures):
+    assert sorted(of_pictures.info["classes"]) == ["corner0", "corner1", "corner2", "corner3"]
+    assert of_pictures.info["channels"] == 3
+
+
+def test_a_model_is_loaded_without_the_data(of_pictures):
+    assert typed("evaluate", of_pictures.path).code == 2
+    model, x = bdr.load(of_pictures.path, device="cpu"), torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        scores, again = model.readouts(x), bdr.load(of_pictures.path, phase=1, device="cpu").readouts(x)
+    assert {name: tuple(value.shape) for name, value in scores.items()} == {"cnn": (2, 4), "nme": (2, 4)}
+    assert all(torch.equal(value, again[name]) for name, value in scores.items())
+    kept = read_state(of_pictures.path / "phase-01" / "model").tensors
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in kept.items())
 
 
 # Published data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import math
 import shutil
 
@@ -14,10 +15,13 @@ from small import make_batch, make_flat, make_pool
 from test_cli import SHORT, typed
 from torch import nn
 
+from bdr import api
+from bdr.assemble import plan_run
 from bdr.data.memory import Memory, Quota
 from bdr.data.pool import Pool, Store
 from bdr.engine import step as stepping
 from bdr.engine.checkpoint import Checkpoints, read_state
+from bdr.engine.evaluate import predict
 from bdr.engine.fit import Fit, learning_rate, make_optimizer, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.engine.step import eager_between_steps, set_precision
@@ -34,6 +38,7 @@ from bdr.types import Outputs, Phase, Stage
 SETS = [(), ("la",), ("bdr",), ("cwd",), ("cwd", "la"), ("cwd", "bdr")]
 COUNTS, OLD = [12, 12, 12, 12, 12], 3
 PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
+SMALL_RUN = {"base": 4, "step": 3, "memory": "3/class", "phases": 2, "val": 0.8, "share": False, "device": "cpu"}
 
 
 def two_blocks(last_relu=True, **options):
@@ -87,13 +92,15 @@ class World:
     def leave(self):
         self.memory.select(self.phase, self.pool, self.method.net)
         self.method.end(self.phase, self.pool, self.memory.rows(self.device))
+        self.method.remember(self.phase, self.pool, self.memory.rows(self.device))
 
     def begin(self, stage, number=0):
         self.method.begin_stage(stage, self.phase, self.pool)
         if stage.train:
             set_moving(self.method, stage.train)
         for plugin in self.plugins:
-            plugin.begin(self.phase, self.pool.census(stage.draw, number), self.method.net)
+            if plugin.acts(self.phase, stage):
+                plugin.begin(self.phase, self.pool.census(stage.draw, number), self.method.net)
         for part in (self.method, *self.plugins):
             set_modes(part.to(self.device))
 
@@ -259,12 +266,106 @@ def test_terms_of_a_plug_in_count_with_their_weight():
         def terms(self, batch, out, forward):
             return {"extra": out.logits.square().mean()}
 
-        def weights(self, phase):
-            return {"extra": 0.25}
+        def weights(self, phase, stage):
+            return {"extra": 0.25 if stage.name == "main" else 0.5}
 
-    objective = Objective(Plain(), [Extra()], PHASES[0], Stage())
-    terms, _ = objective.terms(make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2])))
-    torch.testing.assert_close(objective.total(terms), terms["ce0"] + 0.25 * terms["extra"])
+    batch = make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2]))
+    for stage, weight in ((Stage(), 0.25), (Stage(name="second"), 0.5)):
+        objective = Objective(Plain(), [Extra()], PHASES[0], stage)
+        terms, _ = objective.terms(batch)
+        torch.testing.assert_close(objective.total(terms), terms["ce0"] + weight * terms["extra"])
+
+
+def test_terms_of_a_method_count_with_the_weight_of_the_stage():
+    class Weighs(Plain):
+        def weights(self, phase, stage):
+            return {"ce1": 3.0 * (phase.index + 1)} if stage.name == "second" else {}
+
+    batch = make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2]))
+    for phase, stage, weight in (
+        (PHASES[1], Stage(), 1.0),
+        (PHASES[0], Stage(name="second"), 3.0),
+        (PHASES[1], Stage(name="second"), 6.0),
+    ):
+        objective = Objective(Weighs(times=2), [], phase, stage)
+        terms, _ = objective.terms(batch)
+        torch.testing.assert_close(objective.total(terms), terms["ce0"] + weight * terms["ce1"])
+
+
+@pytest.mark.parametrize("named", ["ce0", "extra"])
+def test_a_term_with_a_name_that_is_there_already_is_an_error(named):
+    class Names(Plugin):
+        def __init__(self, name, term):
+            super().__init__()
+            self.name, self.term = name, term
+
+        def terms(self, batch, out, forward):
+            return {self.term: out.logits.mean()}
+
+    objective = Objective(Plain(), [Names("one", "extra"), Names("other", named)], PHASES[0], Stage())
+    with pytest.raises(BdrError, match=rf"plug-in 'other' names a term that is there already: {named}"):
+        objective.terms(make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2])))
+
+
+SEAMS = ("begin", "observe", "classify", "terms", "weights", "report", "stepped")
+
+
+class Restful(Plugin):
+    """Acts in the second phase alone, and says which of its seams are called, and where."""
+
+    def __init__(self):
+        super().__init__()
+        self.called, self.phase = [], None
+
+    def acts(self, phase, stage):
+        self.phase = phase.index
+        return not phase.first and stage.draw == "all"
+
+    def __getattribute__(self, name):
+        if name in SEAMS:
+            self.called.append((self.phase, name))
+        return super().__getattribute__(name)
+
+
+def test_where_a_plug_in_does_not_act_none_of_its_seams_is_called(tmp_path):
+    config, _ = api.configure("ucir", "digits", [("stage.epochs", 1), ("stage.batch", 64)], SMALL_RUN)
+    plan, plugin = plan_run(config, tmp_path / "run", tmp_path), Restful()
+    plan.experiment.plugins = [plugin]
+    api.execute(plan)
+    assert plan.experiment.phases[0].first
+    assert {name for phase, name in plugin.called if phase == 1} == set(SEAMS)
+    assert {phase for phase, _ in plugin.called} == {1}
+    assert plugin.called.count((1, "begin")) == 1
+
+
+# Around the optimiser's step
+
+
+def test_a_method_hears_before_and_after_the_step_with_the_gradients_there():
+    heard = []
+
+    class Hears(Plain):
+        def look(self, name, clock):
+            weight = self.net.head.weight
+            heard.append((name, int(clock.step), weight.detach().clone(), weight.grad.clone()))
+
+        def graded(self, clock):
+            self.look("graded", clock)
+            self.net.head.weight.grad.mul_(2.0)
+
+        def stepped(self, clock):
+            self.look("stepped", clock)
+
+    torch.manual_seed(0)
+    method, pool = Hears(), make_pool([6, 6, 6, 6])
+    stage = Stage(epochs=1, batch=8, lr=0.5, momentum=0.0, weight_decay=0.0)
+    fit = Fit(Objective(method, [], pool.phase, stage), stage, 0, pool, "eager")
+    fit.epoch(0, 0, None, lambda step, log: None)
+    assert [(name, step) for name, step, _, _ in heard] == [(n, s) for s in range(3) for n in ("graded", "stepped")]
+    for (_, _, before, slope), (_, _, after, doubled) in zip(heard[::2], heard[1::2], strict=True):
+        assert slope.abs().sum() > 0
+        torch.testing.assert_close(doubled, 2 * slope)
+        torch.testing.assert_close(after, before - 0.5 * doubled)
 
 
 def test_a_method_that_never_classifies_leaves_plug_ins_nothing_to_act_on():
@@ -308,6 +409,24 @@ def test_mixed_targets_are_watched_by_their_old_part():
     y = torch.tensor([[0.5, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 1.0]])
     value, out = watched_of(y, PHASES[1])
     torch.testing.assert_close(value, F.cross_entropy(out.logits[:1], y[:1]))
+
+
+# Predictions
+
+
+def test_classes_are_ranked_by_scores_even_where_probabilities_tie_at_zero():
+    scores = torch.tensor([0.0, -300.0, -200.0, -250.0, -400.0, -150.0, -1000.0])
+
+    class Sure(Plain):
+        def readouts(self, x):
+            return {"cnn": scores.expand(len(x), -1), "other": -scores.expand(len(x), -1)}
+
+    found = predict(Sure(), make_pool([3] * 7).store, seen=7)
+    ids, chances = found.readouts["cnn"]
+    assert ids.tolist() == [[0, 5, 2, 3, 1]] * 21
+    assert chances.tolist() == [[1, 0, 0, 0, 0]] * 21
+    assert found.readouts["other"][0].tolist() == [[6, 4, 1, 3, 2]] * 21
+    assert len(found.labels) == 21
 
 
 # Rates, and what moves
@@ -364,12 +483,14 @@ from bdr.plugins import Plugin
 
 class Poison(Plugin):
     "From the eleventh batch of the second phase on, the loss is not a number."
+    def acts(self, phase, stage):
+        return not phase.first
     def begin(self, phase, census, net):
-        self.calls, self.active = 0, not phase.first
+        self.calls = 0
     def observe(self, out, y):
         self.calls += 1
     def classify(self, inner, out, y):
-        return inner(out, y) * (float("nan") if self.active and self.calls > 10 else 1.0)
+        return inner(out, y) * (float("nan") if self.calls > 10 else 1.0)
 """
 
 
@@ -387,8 +508,54 @@ def test_stage_train_moves_exactly_that_part(tmp_path):
     assert not torch.equal(first["net.head.eta"], later["net.head.eta"])
 
 
+class Thaws(Plain):
+    """Rests its backbone, and lets it go when a stage begins."""
+
+    def __init__(self, make):
+        super().__init__()
+        backbone = make()
+        self.net = Network(backbone, LinearHead(backbone.dim))
+        self.net.backbone.requires_grad_(False)
+
+    def begin(self, phase, pool):
+        self.net.head.grow(phase.new)
+
+    def begin_stage(self, stage, phase, pool):
+        self.net.backbone.requires_grad_(not phase.first)
+
+
+def test_what_a_stage_sets_free_when_it_begins_moves_in_it(tmp_path):
+    fields = SMALL_RUN | {"keep": "all"}
+    config, _ = api.configure("test_engine:Thaws", "digits", [("stage.epochs", 1), ("stage.batch", 64)], fields)
+    plan = plan_run(config, tmp_path / "run", tmp_path)
+    start = {name: value.clone() for name, value in plan.experiment.method.state_dict().items()}
+    api.execute(plan)
+    weights = [name for name in start if name.startswith("net.backbone") and name.endswith("convs.0.weight")]
+    first, later = (kept(tmp_path / "run", phase) for phase in (0, 1))
+    assert weights
+    assert all(torch.equal(first[name], start[name]) for name in weights)
+    assert not any(torch.equal(later[name], first[name]) for name in weights)
+
+
 def kept(run, phase):
     return read_state(run / f"phase-{phase:02d}" / "model").tensors
+
+
+def test_what_plug_ins_report_is_in_the_record_of_every_epoch_that_they_act_in(tmp_path):
+    path = tmp_path / "run"
+    said = typed("run", "ucir+cwd+bdr", *SHORT, "--set", "stage.epochs=2", "--out", path)
+    assert said.code == 0, said.err
+    lines = [json.loads(line) for line in (path / "epochs.jsonl").read_text().splitlines()]
+    assert [line["phase"] for line in lines] == [0, 0, 1, 1]
+    assert all("plugins" not in line for line in lines[:2])
+    for line in lines[2:]:
+        assert list(line["plugins"]) == ["bdr"]
+        told = line["plugins"]["bdr"]
+        assert set(told) == {"offset_old", "offset_new", "spread_old", "spread_new"}
+        assert all(math.isfinite(value) for value in told.values())
+        assert told["offset_old"] < told["offset_new"]
+        assert min(told["spread_old"], told["spread_new"]) > 0
+    assert lines[2]["plugins"] != lines[3]["plugins"]
 
 
 # What stops a run

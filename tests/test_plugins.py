@@ -10,17 +10,20 @@ from small import STILL, Flat, make_batch, make_flat, make_pool
 
 from bdr.balance import FORMULAS
 from bdr.data.augment import Augment
+from bdr.engine.objective import Objective
 from bdr.losses import cross_entropy
 from bdr.methods.ucir import UCIR
 from bdr.nets import CosineHead, LinearHead, Network
-from bdr.plugins.base import Plugin, compose
+from bdr.plugins.base import Plugin, Prior, compose
 from bdr.plugins.bdr import BDRPlugin
 from bdr.plugins.cwd import CwD, decorrelation
 from bdr.plugins.la import LogitAdjustment
-from bdr.types import Outputs, Phase
+from bdr.types import Outputs, Phase, Stage
 
 COUNTS, OLD, EACH = (9, 8, 12, 10), 2, 3
 SEEN = [EACH] * OLD + list(COUNTS[OLD:])
+FIRST, LATER = Phase(0, 0, len(COUNTS)), Phase(1, OLD, len(COUNTS))
+DRAWS = ("all", "rarest", "uniform", "memory")
 
 
 def later_pool(**store):
@@ -48,6 +51,15 @@ def some_outputs(size=12, seed=0, classes=4):
 
 def loss_of(plugin, out, y):
     return compose(cross_entropy, [plugin])(out, y)
+
+
+def objective(plugin, phase, draw="all"):
+    """What a stage that draws so minimises, with this plug-in named for the run."""
+    return Objective(UCIR(make_flat), [plugin], phase, Stage(draw=draw))
+
+
+def where_it_acts(plugin):
+    return [(phase.index, draw) for phase in (FIRST, LATER) for draw in DRAWS if plugin.acts(phase, Stage(draw=draw))]
 
 
 @pytest.mark.parametrize("dim", [2, 5])
@@ -83,8 +95,11 @@ def test_cwd_acts_in_the_first_phase_alone():
     out, y = some_outputs()
     cwd = begun(CwD(0.75), make_pool(COUNTS))
     assert cwd.terms(make_batch(out.features, y), out, None)["cwd"] == decorrelation(out.features, y)
-    assert cwd.weights(Phase(0, 0, 4)) == {"cwd": 0.75}
-    assert begun(cwd).terms(make_batch(out.features, y), out, None) == {}
+    assert cwd.weights(FIRST, Stage()) == {"cwd": 0.75}
+    assert where_it_acts(cwd) == [(0, "all")]
+    assert (objective(cwd, FIRST).plugins, objective(cwd, FIRST).weights) == ([cwd], {"cwd": 0.75})
+    assert objective(cwd, LATER).plugins == objective(cwd, FIRST, "memory").plugins == []
+    assert "cwd" not in objective(cwd, LATER).weights | objective(cwd, FIRST, "memory").weights
 
 
 def test_logit_adjustment_adds_the_log_of_the_class_frequency():
@@ -145,18 +160,43 @@ def test_the_first_statistics_see_training_augmentation_in_eval_mode():
 
 
 @pytest.mark.parametrize("plugin", [BDRPlugin, LogitAdjustment])
+def test_a_prior_acts_after_the_first_phase_where_a_stage_draws_all(plugin):
+    (out, y), prior = some_outputs(), begun(plugin())
+    assert isinstance(prior, Prior)
+    assert (prior.role, prior.needs_exemplars) == ("prior", True)
+    assert where_it_acts(prior) == [(1, "all")]
+    acting = objective(prior, LATER)
+    assert acting.plugins == [prior]
+    assert torch.equal(acting.around(out, y), loss_of(prior, out, y))
+    assert not torch.allclose(acting.around(out, y), cross_entropy(out, y))
+
+
+@pytest.mark.parametrize("plugin", [BDRPlugin, LogitAdjustment])
 def test_a_prior_is_idle_in_the_first_phase(plugin):
-    (out, y), idle = some_outputs(), begun(plugin(), make_pool(COUNTS))
-    idle.observe(out, y)
-    assert torch.equal(loss_of(idle, out, y), cross_entropy(out, y))
+    (out, y), idle = some_outputs(), objective(begun(plugin()), FIRST)
+    assert idle.plugins == []
+    assert torch.equal(idle.around(out, y), cross_entropy(out, y))
 
 
 @pytest.mark.parametrize("draw", ["rarest", "uniform", "memory"])
 @pytest.mark.parametrize("plugin", [BDRPlugin, LogitAdjustment])
 def test_a_prior_is_idle_where_a_stage_does_not_draw_all(plugin, draw):
-    (out, y), idle = some_outputs(), begun(begun(plugin()), draw=draw)
-    idle.observe(out, y)
-    assert torch.equal(loss_of(idle, out, y), cross_entropy(out, y))
+    (out, y), idle = some_outputs(), objective(begun(plugin()), LATER, draw)
+    assert idle.plugins == []
+    assert torch.equal(idle.around(out, y), cross_entropy(out, y))
+
+
+def test_bdr_reports_the_mean_offset_and_spread_of_old_and_of_new_classes():
+    bdr, (out, y) = begun(BDRPlugin()), some_outputs()
+    bdr.observe(out, y)
+    offset, spread = bdr.balance.offset.tolist(), bdr.balance.spread.tolist()
+    assert {name: float(value) for name, value in bdr.report(LATER).items()} == {
+        "offset_old": pytest.approx(sum(offset[:OLD]) / OLD),
+        "offset_new": pytest.approx(sum(offset[OLD:]) / 2),
+        "spread_old": pytest.approx(sum(spread[:OLD]) / OLD),
+        "spread_new": pytest.approx(sum(spread[OLD:]) / 2),
+    }
+    assert Plugin().report(LATER) == {}
 
 
 def test_bdr_touches_the_classification_term_of_ucir_alone():
@@ -203,7 +243,8 @@ def test_a_plugin_laid_out_and_loaded_again_goes_on_as_before(make):
     fresh.observe(out, y)
     assert torch.equal(loss_of(fresh, out, y), loss_of(old, out, y))
     assert fresh.layout() == old.layout()
-    assert fresh.active
+    assert "active" not in fresh.layout()
+    assert where_it_acts(fresh) == where_it_acts(old) != []
 
 
 class Tells(Plugin):
@@ -229,6 +270,8 @@ def test_a_plain_plugin_is_the_identity():
     assert torch.equal(loss_of(plain, out, y), cross_entropy(out, y))
     assert plain.terms(make_batch(out.features, y), out, None) == {}
     assert plain.net(make_flat) is make_flat
+    assert len(where_it_acts(plain)) == 2 * len(DRAWS)
+    assert (plain.weights(LATER, Stage()), plain.stages(LATER, [Stage()])) == ({}, [Stage()])
 
 
 def test_a_shift_reaches_every_expert():

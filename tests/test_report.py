@@ -12,9 +12,19 @@ import numpy as np
 import pytest
 
 from bdr.errors import BdrError, UsageError
-from bdr.metrics import by_phase, old_and_new, per_class, top_k
+from bdr.metrics import by_phase, moving_mean, old_and_new, per_class, top_k
 from bdr.records import Run, RunWriter, find_runs
-from bdr.report import as_json, as_markdown, as_rich, as_text, compare, comparison_sheet, run_sheet, write_page
+from bdr.report import (
+    as_json,
+    as_markdown,
+    as_rich,
+    as_text,
+    compare,
+    comparison_sheet,
+    run_sheet,
+    write_figures,
+    write_page,
+)
 from bdr.report import plots as drawings
 from bdr.report.groups import group_runs
 
@@ -138,7 +148,8 @@ def test_the_difference_is_paired_over_common_seeds(runs):
 def test_a_protocol_that_differs_is_said(tmp_path, runs):
     other = make_run(tmp_path, "icarl", 1993, protocol={**PROTOCOL, "memory": "20 per class"})
     assert "All methods share one protocol." in compare(runs).notes
-    assert "memory is 3 per class for ucir, 20 per class for icarl" in compare([runs[0], other]).notes[0]
+    said = "The protocols differ beyond the method, in memory (3 per class, 20 per class): compare with care."
+    assert compare([runs[0], other]).notes[0] == said
 
 
 def test_one_title_under_two_protocols_is_two_groups(tmp_path):
@@ -226,6 +237,51 @@ def test_plots_are_svg_that_takes_the_colour_of_the_page(runs, name):
     assert "currentColor" in svg
     assert drawings.INK not in svg
     assert svg == svg.replace("<metadata", "")
+
+
+def painted(monkeypatch, draw):
+    """The axes that a plot is painted on."""
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    axes = figure.subplots()
+    with monkeypatch.context() as patch:
+        patch.setattr(drawings, "_draw", lambda size, paint, name: paint(axes) or "")
+        draw()
+    return axes
+
+
+@pytest.mark.parametrize("name", ["ce_old", "distillation"])
+def test_the_destruction_curve_starts_at_the_first_step_on_a_logarithmic_axis(runs, monkeypatch, name):
+    groups = group_runs(runs[:1])
+    axes = painted(monkeypatch, lambda: drawings.destruction_curve(groups, 1, name))
+    series, window = runs[0].steps(1)[name], runs[0].phases[1]["steps_per_epoch"]
+    (line,) = axes.get_lines()
+    x, y = (np.asarray(values, float) for values in line.get_data())
+    steps = np.round(x * window).astype(int)
+    assert axes.get_xscale() == "log"
+    assert (steps[0], steps[-1], window) == (1, 200, 10)
+    assert set(range(1, 2 * window)) <= set(steps.tolist())
+    np.testing.assert_allclose(y[0], series[0])
+    for step, value in zip(steps, y, strict=True):  # all steps so far, then those of one epoch
+        np.testing.assert_allclose(value, series[max(0, step - window) : step].mean(), rtol=1e-6)
+    np.testing.assert_allclose(y[steps >= window], moving_mean(series, window)[steps[steps >= window] - window])
+
+
+def test_figures_are_files_that_stand_alone(tmp_path, runs):
+    written = write_figures(runs, tmp_path / "a" / "figures")
+    panels = [f"{series}-phase-0{phase}" for phase in (1, 2, 3) for series in ("ce-old", "distillation")]
+    assert [path.name for path in written] == [f"{name}.svg" for name in ("accuracy", *panels, "matrix-0", "matrix-1")]
+    assert set(written) == set((tmp_path / "a" / "figures").iterdir())
+    for path in written:
+        root = ElementTree.fromstring(path.read_text())
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "color: #" in root.get("style")
+        assert root[0].attrib == {"width": "100%", "height": "100%", "fill": "#ffffff"}
+        assert root.findtext("{http://www.w3.org/2000/svg}title")
+
+
+def test_a_series_that_no_run_recorded_has_no_figure(tmp_path):
+    run = make_run(tmp_path, phases=1)
+    assert [path.name for path in write_figures([run], tmp_path / "figures")] == ["accuracy.svg", "matrix-0.svg"]
 
 
 def test_many_phases_get_five_panels_with_the_first_and_the_last(runs):

@@ -29,9 +29,10 @@ from bdr import api
 from bdr.cli import main
 from bdr.engine.checkpoint import Checkpoints
 from bdr.engine.listen import Listener
+from bdr.engine.run import Experiment
 
 FLAT = {"net": "runs:flat"}
-OWN = "runs:TwoStages"
+OWN, RESTLESS = "runs:TwoStages", "runs:Restless"
 HALF_WAY = Position(1, 0, 1, 2)  # inside the second epoch of the second phase
 
 
@@ -260,7 +261,7 @@ def test_with_every_checkpoint_damaged_a_run_starts_anew(stopped, whole_flat, bd
         flip_a_byte(folder)
     code, said = bdr("resume", stopped)
     assert (code, said.count("is damaged")) == (0, 2)
-    assert "phase 1/3" in said
+    assert "phase 0 of 0..2: 4 classes" in said
     assert_equal(stopped, whole_flat)
 
 
@@ -289,6 +290,33 @@ def test_a_run_stopped_in_a_second_stage_on_the_exemplars_ends_equal(position, w
     assert_equal(path, whole_own)
 
 
+@pytest.fixture(scope="module")
+def whole_restless(one_thread, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("whole") / "run", RESTLESS, **FLAT)
+
+
+@pytest.mark.parametrize("position", [Position(0, 0, 1, 0), Position(1, 0, 1, 2), Position(1, 1, 1, 0), Position(2)])
+def test_a_head_that_is_drawn_anew_before_every_epoch_is_the_same_after_a_stop(position, whole_restless, tmp_path):
+    path = train_until(position, tmp_path / "run", RESTLESS, **FLAT)
+    torch.rand(7)  # whatever else happened meanwhile
+    api.resume(path)
+    assert_equal(path, whole_restless)
+
+
+def test_what_is_drawn_at_the_end_of_a_phase_is_the_same_after_a_crash_before_it(whole_restless, tmp_path, monkeypatch):
+    def crash(self, phase, pool, stages):
+        raise RuntimeError("a crash")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiment, "end_phase", crash)
+        with pytest.raises(RuntimeError, match="a crash"):
+            train(tmp_path / "run", RESTLESS, **FLAT)
+    assert where(tmp_path / "run") == Position(0, 2)
+    torch.rand(7)
+    api.resume(tmp_path / "run")
+    assert_equal(tmp_path / "run", whole_restless)
+
+
 def test_the_second_stage_trains_on_the_exemplars_alone(whole_own):
     names = [line["stage"] for line in outcome(whole_own)["epochs.jsonl"]]
     assert names == ["main", "main", "balanced", "balanced"] * 3
@@ -313,7 +341,8 @@ def test_the_same_command_on_a_finished_run_shows_its_table_without_training(who
 
 def test_the_same_command_on_an_unfinished_run_goes_on_with_it(stopped, whole_flat, bdr):
     code, said = bdr(*arguments(stopped, **FLAT))
-    assert (code, f"going on with {stopped}" in said, "phase 1/3" in said) == (0, True, False)
+    assert (code, f"going on with {stopped}" in said) == (0, True)
+    assert ("phase 0 of 0..2" in said, "phase 1 of 0..2: 7 classes" in said) == (False, True)
     assert_equal(stopped, whole_flat)
 
 

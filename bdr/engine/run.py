@@ -151,7 +151,7 @@ class Experiment:
             self.run_stage(phase, pool, number, stages[number])
         if phase.first:
             self.publish()
-        self.weigh("final", phase, pool, stages[-1])
+        self.weigh("final", phase, pool, stages[0])
         self.end_phase(phase, pool, stages)
 
     def begin_phase(self, phase: Phase) -> Pool:

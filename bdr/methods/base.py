@@ -75,7 +75,7 @@ class Method(nn.Module, ABC):
         """Before a stage, outside any captured graph."""
 
     def at_epoch(self, stage: Stage, epoch: int) -> None:
-        """Before an epoch, outside any captured graph."""
+        """Before an epoch, outside any captured graph; what it changes lives in tensors, or is lost at a stop."""
 
     def graded(self, clock: Clock) -> None:
         """Between backward and the optimiser's step."""

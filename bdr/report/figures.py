@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bdr.records import Run, write_atomically
+from bdr.records.files import writing
 from bdr.report.groups import group_runs
 from bdr.report.plots import accuracy_curve, accuracy_matrix, destruction_curve, has_series, shown_phases
 
@@ -21,7 +22,8 @@ def write_figures(runs: list[Run], folder: Path, readout: str | None = None) -> 
                 figures[f"{name.replace('_', '-')}-phase-{phase:02d}"] = destruction_curve(groups, phase, name)
     for number, group in enumerate(groups):
         figures[f"matrix-{number}"] = accuracy_matrix(group)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for name, svg in figures.items():
         write_atomically(folder / f"{name}.svg", on_paper(svg))
     return [folder / f"{name}.svg" for name in figures]

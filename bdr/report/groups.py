@@ -105,7 +105,7 @@ def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:
 
 def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
     """What a reader must know before comparing: protocols that differ, runs left out, too few seeds."""
-    notes = [_protocol_note([group.runs[0] for group in groups])]
+    notes = [_protocol_note([group.runs[0] for group in groups], [group.label for group in groups])]
     used = {run.path for group in groups for run in group.runs}
     notes += [_left_out(run) for run in runs if run.path not in used]
     notes += [_unfinished(run) for group in groups for run in group.runs if not run.done]
@@ -115,12 +115,20 @@ def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
     return notes
 
 
-def _protocol_note(firsts: list[Run]) -> str:
+def _protocol_note(firsts: list[Run], labels: list[str]) -> str:
     different = differences(firsts)
     if not different:
         return "All methods share one protocol." if len(firsts) > 1 else "One method under one protocol."
-    told = [f"{fact} ({', '.join(dict.fromkeys(map(str, values)))})" for fact, values in different.items()]
-    return f"The protocols differ beyond the method, in {', '.join(told)}: compare with care."
+    told = [f"{fact} is {_who_has(values, labels)}" for fact, values in different.items()]
+    return f"The protocols differ beyond the method: {'; '.join(told)}."
+
+
+def _who_has(values: list[Any], labels: list[str]) -> str:
+    """`3/class for ucir, icarl and 20/class for der`: each value once, with those that have it."""
+    holders: dict[str, list[str]] = {}
+    for value, label in zip(values, labels, strict=True):
+        holders.setdefault(str(value), []).append(label)
+    return " and ".join(f"{value} for {', '.join(names)}" for value, names in holders.items())
 
 
 def _progress(run: Run) -> str:

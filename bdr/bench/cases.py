@@ -1,0 +1,163 @@
+"""What is timed: a stage of a method in its first or a later phase, on random images, in any engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bdr.assemble import plan_run
+from bdr.config import Config, changed
+from bdr.data.augment import Augment
+from bdr.data.images import DataSet
+from bdr.data.pool import Epoch, Pool
+from bdr.data.sets import from_arrays
+from bdr.engine.fit import Fit, set_modes
+from bdr.engine.objective import Objective
+from bdr.engine.run import Experiment
+from bdr.engine.step import eager_between_steps
+from bdr.recipes import cifar100
+from bdr.types import Phase, Stage
+
+NOWHERE = Path("bench-writes-nothing")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The random data set of a benchmark: CIFAR-100's by default, with fewer images a class."""
+
+    classes: int = 100
+    base: int = 50
+    step: int = 10
+    images: int = 100  # of each class
+    pixels: int = 32
+    memory: str = "20/class"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a case came to."""
+
+    case: str
+    engine: str
+    phase: str  # "first" or "later"
+    batch: int
+    images_per_second: float
+    ms_per_step: float
+    first_step_seconds: float  # compiling and capturing included
+    memory_gib: float | None
+    teraflops: float  # of useful work a second
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def random_images(shape: Shape) -> DataSet:
+    rng = np.random.default_rng(0)
+    count = shape.classes * shape.images
+    x = rng.integers(0, 256, (count, shape.pixels, shape.pixels, 3), dtype=np.uint8)
+    y = np.arange(count) % shape.classes
+    few = slice(0, 2 * shape.classes)
+    return from_arrays(x, y, x[few], y[few], augment=Augment(4, True), name="random")
+
+
+def configuration(what: str, shape: Shape, fields: dict[str, Any]) -> Config:
+    method, *plugins = what.split("+")
+    about = {"data": "random", "base": shape.base, "step": shape.step, "memory": shape.memory, "share": False}
+    return changed(cifar100(method, *plugins), about | fields)
+
+
+def experiment_of(config: Config, data: DataSet) -> Experiment:
+    return plan_run(config, NOWHERE, NOWHERE, data).experiment
+
+
+def begun(experiment: Experiment, later: bool) -> tuple[Phase, Pool]:
+    """An untrained network at the start of its first phase, or of its second with memory and teacher in place."""
+    method, store = experiment.method, experiment.train
+    experiment.settle()
+    phase = experiment.phases[0]
+    nothing = torch.empty(0, dtype=torch.long, device=store.device)
+    pool = Pool(store, phase, store.of_classes(0, phase.seen), nothing, experiment.seed)
+    method.begin(phase, pool)
+    experiment.settle()
+    if not later:
+        return phase, pool
+    experiment.memory.select(phase, pool, method.net)
+    method.end(phase, pool, experiment.memory.rows(store.device))
+    phase = experiment.phases[1]
+    new, kept = store.of_classes(phase.old, phase.seen), experiment.memory.rows(store.device)
+    pool = Pool(store, phase, new, kept, experiment.seed)
+    method.begin(phase, pool)
+    experiment.settle()
+    return phase, pool
+
+
+def fit_of(experiment: Experiment, later: bool) -> Fit:
+    phase, pool = begun(experiment, later)
+    stage: Stage = experiment.stages[phase.index][0]
+    for plugin in experiment.plugins:
+        if plugin.acts(phase, stage):
+            plugin.begin(phase, pool.census(stage.draw, 0), experiment.method.net)
+    experiment.settle()
+    for part in (experiment.method, *experiment.plugins):
+        set_modes(part)
+    return Fit(Objective(experiment.method, experiment.plugins, phase, stage), stage, 0, pool, experiment.engine)
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    synchronise(device)
+    started = time.perf_counter()
+    work()
+    synchronise(device)
+    return time.perf_counter() - started
+
+
+def steps_of(fit: Fit, epoch: Epoch, count: int) -> None:
+    """Steps as an epoch makes them, the log of their values included."""
+    log: Tensor | None = None
+    for place in range(count):
+        row = place % epoch.steps
+        values = fit.step(epoch.rows[row], epoch.draws.at(row))
+        log = values.new_zeros(count, len(values)) if log is None else log
+        log[place] = values
+
+
+def flops_of_step(config: Config, data: DataSet, later: bool) -> int:
+    """Multiplications and additions of one eager step, forward and backward, teacher included."""
+    experiment = experiment_of(changed(config, {"engine": "eager"}), data)
+    fit = fit_of(experiment, later)
+    epoch = fit.pool.epoch(fit.stage.draw, 0, fit.stage.batch, 0)
+    with FlopCounterMode(display=False) as counter:
+        fit.step(epoch.rows[0], epoch.draws.at(0))
+    return int(counter.get_total_flops())
+
+
+def time_case(what: str, later: bool, shape: Shape, data: DataSet, steps: int, fields: dict[str, Any]) -> Timing:
+    config = configuration(what, shape, fields)
+    experiment = experiment_of(config, data)
+    device = experiment.device
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with eager_between_steps(experiment.engine):
+        fit = fit_of(experiment, later)
+        epoch = fit.pool.epoch(fit.stage.draw, 0, fit.stage.batch, 0)
+        first = seconds_of(lambda: steps_of(fit, epoch, 1), device)
+        steps_of(fit, epoch, min(5, steps))
+        each = min(seconds_of(lambda: steps_of(fit, epoch, steps), device) for _ in range(3)) / steps
+    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    batch = epoch.rows.shape[1]
+    work = flops_of_step(config, data, later) / each / 1e12
+    phase = "later" if later else "first"
+    return Timing(what, experiment.engine, phase, batch, batch / each, 1000 * each, first, peak, work)

@@ -1,0 +1,82 @@
+"""A plan before it begins: the stages of every phase, and how many images will pass through them."""
+
+from dataclasses import replace
+
+import pytest
+from runs import TwoStages, plan
+
+from bdr import api
+from bdr.assemble import stages_of
+from bdr.errors import UsageError
+from bdr.plugins import Plugin
+from bdr.types import Phase, Stage
+
+FLAT = {"net": "runs:flat"}
+
+
+class Rarest(Plugin):
+    """Every stage of a later phase draws the rarest."""
+
+    role = "draw"
+
+    def stages(self, phase, stages):
+        return stages if phase.first else [replace(stage, draw="rarest") for stage in stages]
+
+
+def test_the_stages_of_a_phase_are_the_methods_with_what_is_set_for_single_ones(tmp_path):
+    settings = [("stage.epochs", 4), ("stage.balanced.epochs", 7), ("stage.balanced.lr", 0.5)]
+    found = plan(tmp_path / "run", "runs:TwoStages", settings=settings, **FLAT)
+    (first, second), *others = found.experiment.stages
+    assert len(found.experiment.stages) == len(found.experiment.phases) == 3
+    assert others == [[first, second]] * 2
+    assert (first.name, first.epochs, first.draw) == ("main", 4, "all")
+    assert (second.name, second.epochs, second.lr, second.draw, second.batch) == ("balanced", 7, 0.5, "memory", 5)
+    assert second.train == ("net.head",)
+
+
+def test_plug_ins_change_how_stages_draw(tmp_path):
+    config, _ = api.configure("runs:TwoStages", "digits", [("stage.epochs", 2)], {"base": 4, "step": 3, **FLAT})
+    method = plan(tmp_path / "run", "runs:TwoStages", **FLAT).experiment.method
+    assert isinstance(method, TwoStages)
+    draws = [[s.draw for s in stages_of(config, method, [Rarest()], p)] for p in (Phase(0, 0, 4), Phase(1, 4, 7))]
+    assert draws == [["all", "memory"], ["rarest", "rarest"]]
+
+
+def test_a_plug_in_of_a_run_has_its_say_in_the_stages(tmp_path):
+    found = plan(tmp_path / "run", "ucir+test_assemble:Rarest", **FLAT)
+    assert [[stage.draw for stage in stages] for stages in found.experiment.stages] == [["all"], ["rarest"], ["rarest"]]
+
+
+def test_a_stage_that_settings_speak_of_and_no_phase_has_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="no stage 'balance'; there are balanced, main"):
+        plan(tmp_path / "run", "runs:TwoStages", settings=[("stage.balance.lr", 0.5)], **FLAT)
+
+
+@pytest.mark.parametrize(("memory", "each"), [("3/class", [3, 3, 3]), ("30", [30 // 4, 30 // 7, 3])])
+def test_the_workload_is_the_images_of_every_stage_times_its_epochs(tmp_path, memory, each):
+    settings = [("stage.balanced.epochs", 5)]
+    found = plan(tmp_path / "run", "runs:TwoStages", memory=memory, settings=settings, **FLAT)
+    labels = found.experiment.train.labels
+    new = [int(((labels >= p.old) & (labels < p.seen)).sum()) for p in found.experiment.phases]
+    held = [0, *(each[p.index] * p.seen for p in found.experiment.phases)]
+    assert [found.new_images(phase) for phase in found.experiment.phases] == new
+    assert [found.exemplars(count) for count in (0, 4, 7, 10)] == held
+    assert found.workload() == [[2 * (new[i] + held[i]), 5 * held[i + 1]] for i in range(3)]
+
+
+def test_the_workload_is_what_the_epochs_train_on(tmp_path):
+    heard = []
+
+    class Hears(api.Listener):
+        def epoch_ends(self, phase, stage, log):
+            heard.append((phase.index, stage.name, log.images))
+
+    found = plan(tmp_path / "run", "runs:TwoStages", settings=[("stage.batch", 2)], **FLAT)
+    api.execute(found, Hears())
+    amounts = {(i, name): 0 for i in range(3) for name in ("main", "balanced")}
+    for phase, name, images in heard:
+        amounts[phase, name] += images
+    for (phase, name), images in amounts.items():
+        planned = found.workload()[phase][["main", "balanced"].index(name)]
+        assert planned <= images < planned + 2 * 5  # the last batch of each of two epochs is filled
+    assert Stage() not in found.experiment.stages[0]

@@ -1,0 +1,247 @@
+"""The documentation is true: its code runs, its commands parse, its tables are the tables, its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+import bdr
+from bdr.cli import app
+from bdr.config import fields_of
+from bdr.data import DATASETS
+from bdr.data.augment import Augment
+from bdr.methods import METHODS
+from bdr.nets import NETS
+from bdr.plugins import PLUGINS
+from bdr.recipes import FRAMES, RECIPES
+from bdr.types import Stage
+
+HOME = Path(__file__).resolve().parents[1]
+DOCS = HOME / "docs"
+PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
+WITH_CODE = ["README.md", "docs/the-module.md", "docs/add-a-method.md", "docs/add-a-data-set.md"]
+TOP = typer.main.get_command(app)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def name_of(page):
+    return str(page.relative_to(HOME))
+
+
+def fenced(page, language):
+    return [body for found, body in FENCE.findall(page.read_text()) if found == language]
+
+
+def section(page, heading):
+    """The text below a heading, up to the next one."""
+    after = page.read_text().split(f"\n{heading}\n", 1)
+    assert len(after) == 2, f"{name_of(page)} has no '{heading}'"
+    return re.split(r"^#+ ", after[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def first_cells(text):
+    """The names in backticks in the first column of the tables of a text, row by row."""
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    return [name for cell in rows for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def table_after(text, line):
+    """The first table below a line."""
+    return re.search(r"^\|.*?(?=\n\n|\Z)", text.split(line, 1)[1], re.MULTILINE | re.DOTALL)[0]
+
+
+# Code
+
+
+@pytest.fixture
+def own_modules(tmp_path, monkeypatch):
+    """A folder to work in, from which modules can be imported; none of them is remembered."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def execute(page, folder):
+    """All Python blocks of a page, one after the other; one that begins with `# name.py` is a module of that name."""
+    values = {"__name__": "__main__"}
+    for block in fenced(page, "python"):
+        file = re.match(r"# (\w+)\.py\n", block)
+        if file:
+            (folder / f"{file[1]}.py").write_text(block)
+            importlib.import_module(file[1])
+        else:
+            exec(compile(block, f"{page.name}, a block", "exec"), values)
+    return values
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_code_of_a_page_runs_as_it_stands(page, own_modules, capsys):
+    if not fenced(HOME / page, "python"):
+        pytest.skip(f"{page} has no Python block")
+    execute(HOME / page, own_modules)
+    said = capsys.readouterr().out
+    if page == "docs/the-module.md":
+        plain, balanced = (float(value) for value in re.findall(r"old ([\d.]+) %", said))
+        assert balanced > plain + 5, said
+
+
+# Commands
+
+
+def command_lines(page):
+    """Every `bdr ...` of a page: (line, whether it stands in a block, where it must be whole)."""
+    text = page.read_text()
+    blocks = [line for language, body in FENCE.findall(text) if not language for line in body.splitlines()]
+    mentioned = re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
+    for lines, whole in ((blocks, True), (mentioned, False)):
+        for line in lines:
+            if found := re.match(r"(?:\w+=\S+ )*bdr ((?:[a-z]|--).*)", line):
+                yield found[1], whole
+
+
+def alternatives(words):
+    """`list methods|nets` is `list methods` and `list nets`."""
+    several = next((word for word in words if "|" in word), None)
+    if several is None:
+        return [words]
+    return [[one if word == several else word for word in words] for one in several.split("|")]
+
+
+def command_of(words):
+    """The command that the first words name, and what is left for it to parse."""
+    command, rest = TOP, list(words)
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        assert rest[0] in command.commands, f"there is no command '{rest[0]}'"
+        command = command.commands[rest.pop(0)]
+    return command, rest
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_line_parses(page):
+    for line, whole in command_lines(page):
+        words = shlex.split(line.split(" > ")[0].replace(" ...", ""), comments=True)
+        for each in alternatives(words):
+            command, rest = command_of(each)
+            if rest or (whole and command is not TOP):
+                try:
+                    command.make_context("bdr", rest)
+                except Exception as error:
+                    pytest.fail(f"{name_of(page)} says 'bdr {line}': {error}")
+
+
+def every_command():
+    """(page, command) of all that can be typed."""
+    for name, command in TOP.commands.items():
+        yield from ((name, inner) for inner in getattr(command, "commands", {"": command}).values())
+
+
+def options_of(name):
+    params = [param for page, command in every_command() if page == name for param in command.params]
+    return {text for param in params for text in (*param.opts, *param.secondary_opts) if text.startswith("-")}
+
+
+def test_every_command_has_a_page_and_every_page_a_command():
+    assert {page.stem for page in (DOCS / "commands").glob("*.md")} == set(TOP.commands)
+
+
+@pytest.mark.parametrize("name", TOP.commands)
+def test_a_page_has_a_row_for_each_option_of_its_command_and_no_other(name):
+    described = {cell for cell in first_cells((DOCS / "commands" / f"{name}.md").read_text()) if cell.startswith("-")}
+    described = {cell for cell in described if " " not in cell}  # those with a blank are messages
+    assert described == options_of(name) - {"--help"}
+
+
+# Tables
+
+
+@pytest.mark.parametrize(
+    ("heading", "table"),
+    [("Methods", METHODS), ("Plug-ins", PLUGINS), ("Data", DATASETS), ("Nets", NETS), ("Recipes", RECIPES)],
+)
+def test_the_lists_are_the_tables(heading, table):
+    assert sorted(first_cells(section(DOCS / "commands" / "list.md", f"## {heading}"))) == sorted(table)
+
+
+@pytest.mark.parametrize("owner", ["stage", "augment", *METHODS, *PLUGINS])
+def test_the_page_of_run_names_every_setting(owner):
+    target = {"stage": Stage, "augment": Augment, **METHODS, **PLUGINS}[owner]
+    text = section(DOCS / "commands" / "run.md", "### --set")
+    row = next(line for line in text.splitlines() if line.startswith(f"| `{owner}` |"))
+    missing = [name for name in fields_of(target) if f"`{name}`" not in row and name != "name"]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_the_frames_are_as_described(name):
+    text = section(DOCS / "commands" / "run.md", "## What to run")
+    row = next(line for line in text.splitlines() if line.startswith(f"| `{name}`") and "/class" in line)
+    frame = FRAMES[name]()
+    drops = ", ".join(map(str, frame.stage.drops))
+    schedule = [f"{frame.stage.epochs} ({drops})", str(frame.stage.batch)]
+    given = [str(frame.base), str(frame.step), frame.memory, f"`{frame.net}`", *schedule]
+    assert [cell.strip() for cell in row.split("|")[2:-1]] == given
+
+
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory):
+    settings = {"stage.epochs": 1, "stage.batch": 64}
+    return bdr.run("ucir+cwd+bdr", out=tmp_path_factory.mktemp("docs") / "run", phases=2, val=0.2, set=settings).path
+
+
+def described(line):
+    return set(first_cells(table_after((DOCS / "commands" / "run.md").read_text(), line)))
+
+
+def last_line(file):
+    return json.loads(file.read_text().splitlines()[-1])
+
+
+def test_a_run_directory_holds_what_the_page_says(short_run):
+    fields = described("Fields of `phases.jsonl`")
+    assert fields == set(last_line(short_run / "phases.jsonl"))
+    assert described("Fields of `epochs.jsonl`") == set(last_line(short_run / "epochs.jsonl"))
+    with np.load(short_run / "steps.npz") as steps:
+        assert described("Arrays of `steps.npz`") == set(steps)
+    with np.load(short_run / "phase-01" / "predictions.npz") as predictions:
+        assert described("Arrays of `predictions.npz`") == set(predictions)
+    names = {name.replace("phase-03", "phase-01").rstrip("/") for name in described("## The run directory")}
+    there = {str(path.relative_to(short_run)) for path in short_run.rglob("*")}
+    assert names - there == {"log.txt"}  # nothing was noted
+
+
+# Links
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_leads_somewhere(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text()))
+    for link in links:
+        if re.match(r"\w+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file) if file else page
+        assert target.exists(), f"{name_of(page)} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{name_of(page)} links to {link}, which is no heading there"
+
+
+def test_the_index_links_every_page():
+    links = set(re.findall(r"\]\(([^)#\s]+)\)", (DOCS / "README.md").read_text()))
+    assert links >= {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}

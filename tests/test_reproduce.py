@@ -1,0 +1,573 @@
+"""The paper's numbers are all there, each asks for a run or has a reason, and only the very same run answers it."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bdr import commands
+from bdr.config import changed, with_settings
+from bdr.errors import UsageError
+from bdr.methods import METHODS
+from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
+from bdr.paper.cost import measured, workload
+from bdr.paper.found import gather
+from bdr.paper.mapping import DATA, SPECS, Reason, Wanted, mapped
+from bdr.paper.only import parse_only
+from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
+from bdr.paper.schedule import parse_seeds
+from bdr.paper.verdicts import base_of, judged
+from bdr.plugins import PLUGINS
+from bdr.records import RunWriter, find_runs
+from bdr.scenario import Protocol, class_order
+from bdr.sweep.grid import grids_of, wishes_of
+from bdr.sweep.plan import configuration
+
+RESULTS = Path(__file__).parent.parent / "results"
+PHASE_2 = {
+    "accuracy_old": {"cnn": 66.0},
+    "accuracy_new": {"cnn": 82.0},
+    "losses": {"initial_old": 0.03, "initial_new": 11.0, "final_old": 0.005, "final_new": 0.09},
+}
+
+
+def cell(table, method, only="S=10 & R=20 & cifar100 & metric=avg_acc_top1"):
+    found = [one for one in chosen([table], only) if one.method == method]
+    assert len(found) == 1
+    return found[0]
+
+
+def record(folder, config, accuracy=66.0, created="2026-01-01T00:00:00+00:00", done=True):
+    """A run directory as if the configuration had been trained, with the same accuracy after every phase."""
+    phases = list(Protocol(class_order(config.order, 100), config.base, config.step))
+    protocol = {"net": config.net, "order": config.order, "memory": config.memory}
+    info = {"title": config.title, "seed": config.seed, "fingerprint": "0", "protocol": protocol, "created": created}
+    info |= {"classes": list(range(100)), "phases": [[p.old, p.seen] for p in phases]}
+    info |= {"config": config.model_dump(mode="json"), "device": {"type": "cpu", "name": "a CPU"}}
+    writer = RunWriter.create(folder, info)
+    for phase in phases:
+        line = {"phase": phase.index, "old": phase.old, "seen": phase.seen, "accuracy": {"cnn": accuracy}}
+        line |= {"top5": {"cnn": 90.0}, "parameters": 11_220_033}
+        writer.epoch({"phase": phase.index, "epoch": 0, "images_per_second": 100.0 if phase.first else 50.0})
+        writer.phase(line | (PHASE_2 if phase.index == 2 else {}))
+    if done:
+        writer.finish()
+    return folder
+
+
+def trained(folder, cell_, accuracy, seed=1993, formula="corrected", changes=None, settings=(), **kwargs):
+    config, _ = with_settings(changed(mapped(cell_, formula).config(seed), changes or {}), settings)
+    return record(folder, config, accuracy, **kwargs)
+
+
+def judge_one(folder, cell_, tolerance=0.5, formula="corrected"):
+    return judged(cell_, gather([folder]), formula, tolerance)
+
+
+# The tables
+
+
+def test_every_table_has_as_many_cells_as_it_says():
+    counts = Counter(one.table for one in load_cells())
+    assert counts == {name.partition("_")[0]: about["n_rows"] for name, about in load_tables()["tables"].items()}
+
+
+def test_every_cell_asks_for_a_run_or_has_a_reason():
+    found = [mapped(one) for one in load_cells()]
+    assert len(found) == 472
+    assert all(isinstance(each, Wanted) or (each.kind in ("paper", "data", "version") and each.text) for each in found)
+
+
+def test_what_is_asked_for_is_known_and_can_be_configured():
+    runs = {each for one in load_cells() if isinstance(each := mapped(one), Wanted)}
+    assert len(runs) > 40
+    for each in runs:
+        config = each.config(1994)
+        assert config.seed == 1994
+        assert config.method in METHODS
+        assert set(config.plugins) <= set(PLUGINS)
+
+
+@pytest.mark.parametrize(
+    ("table", "count"), {"T1": 12, "T2": 12, "T3": 0, "T4": 12, "T5": 0, "T6": 24, "T7": 8, "T8": 12, "T9": 18}.items()
+)
+def test_so_many_cells_of_each_table_can_be_run_with_ucir_cwd_bdr_and_la(table, count):
+    """Later methods add to these; nothing may be lost."""
+    assert sum(isinstance(mapped(one), Wanted) for one in cells_of([table])) >= count
+
+
+def test_spellings_of_one_method_are_one_method():
+    assert cell("T4", "CwD + BDR").parts == cell("T8", "CwD w BDR").parts == ["CwD", "BDR"]
+    assert mapped(cell("T4", "CwD + BDR")) == mapped(cell("T8", "CwD w BDR"))
+
+
+def test_two_numbers_for_one_setting_are_two_protocols():
+    ours, theirs = (mapped(cell(table, "UCIR")).config(1993) for table in ("T4", "T2"))
+    assert (ours.base, ours.step, ours.memory) == (theirs.base, theirs.step, theirs.memory) == (50, 10, "20/class")
+    assert (ours.order, ours.herding, ours.statistics, ours.stage.epochs) == ("seed-1993", "distance", "default", 160)
+    assert (theirs.order, theirs.herding, theirs.statistics, theirs.stage.epochs) == ("der-2", "dot", "der", 170)
+    assert (theirs.stage.warmup, theirs.stage.drops) == (10, (110, 130))
+    assert theirs.augment == {"brightness": 63 / 255}
+
+
+def test_memory_is_a_total_where_the_paper_says_so():
+    only = "S=10 & B=0 & metric=avg_acc_top1"
+    assert mapped(cell("T2", "UCIR", only)).config(0).memory == "2000"
+
+
+def test_default_momentum_is_the_run_of_table_4():
+    runs = {one.get("beta"): mapped(one) for one in chosen(["T7"], "cifar100")}
+    assert runs[0.99] == mapped(cell("T4", "CwD + BDR"))
+    assert dict(runs[0.0].settings) == {"bdr.beta": 0.0}
+
+
+def test_constant_rebalancing_is_bdr_without_the_rest():
+    wanted = mapped(chosen(["T1"], "cr")[0])
+    assert (wanted.spec, dict(wanted.settings)) == ("ucir+cwd+bdr", {"bdr.components": "cr"})
+
+
+@pytest.mark.parametrize(
+    ("table", "only", "said"),
+    [
+        ("T4", "aanet & cifar100", "fixed total memory"),
+        ("T4", "cwd & imagenet & !aanet", "not at hand"),
+        ("T3", "simple-der & subset & top5", "repeat those of E2E"),
+        ("T5", "der", "captioned ImageNet-Subset"),
+        ("T8", "sampling", "implausible"),
+        ("T2", "rpsnet & S=2 & B=0 & avg_acc_top1", "dash"),
+    ],
+)
+def test_what_cannot_be_reproduced_as_printed_says_why(table, only, said):
+    reasons = [mapped(one) for one in chosen([table], only)]
+    assert all(isinstance(reason, Reason) and said in reason.text for reason in reasons)
+
+
+def test_a_method_becomes_runnable_when_it_is_there(monkeypatch):
+    one = Cell("T2", "WA", "CIFAR-100", 0, 10, None, "2000", "avg_acc_top1", 69.46, None)
+    monkeypatch.delitem(METHODS, "wa", raising=False)
+    assert mapped(one) == Reason("version", "WA is not in this version")
+    monkeypatch.setitem(METHODS, "wa", METHODS["ucir"])
+    assert mapped(one).spec == SPECS["WA"] == "wa"
+
+
+def test_the_command_by_hand_is_the_same_run(monkeypatch):
+    import shlex
+
+    said = shlex.split(mapped(cell("T2", "UCIR")).command(1994))
+    made = {}
+    monkeypatch.setattr(commands, "plan_run", lambda config, *_: made.setdefault("config", config))
+    monkeypatch.setattr(commands, "train", lambda *_: None)
+    from typer.testing import CliRunner
+
+    from bdr.cli import app
+
+    assert CliRunner().invoke(app, said[1:]).exit_code == 0
+    assert made["config"] == mapped(cell("T2", "UCIR")).config(1994)
+
+
+# --only
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("cifar100 & (ucir|cwd)", 18),
+        ("cifar-100 & !aanet", 12),
+        ("CIFAR100 & cwd+bdr & !aanet", 3),
+        ("S=10 & cifar100", 8),
+        ("s=10 & method=cwd", 2),
+        ("dataset=imagenet", 16),
+        ("((ucir)) & !(!(S=5))", 4),
+        ("T4 & B=500 & S=50", 8),
+        ("memory=20/class", 64),
+    ],
+)
+def test_words_choose_cells(text, count):
+    assert len(chosen(["T4"], text)) == count
+
+
+def test_and_binds_tighter_than_or():
+    assert chosen(["T4"], "ucir | cwd & S=10") == chosen(["T4"], "ucir | (cwd & S=10)")
+    assert chosen(["T4"], "ucir | cwd & S=10") != chosen(["T4"], "(ucir | cwd) & S=10")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a & & b", r"character 5 \('&'\): a word should"),
+        ("ucir cwd", r"character 6 \('cwd'\): '&' or '\|' is missing"),
+        ("(ucir", r"at its end: a '\)' should"),
+        ("(ucir cwd)", r"character 7 \('cwd'\)"),
+        ("ucir)", r"character 5 \('\)'\)"),
+        ("", "at its end: a word"),
+        ("ucir & !", "at its end: a word"),
+        ("S=", "value is missing"),
+        ("Q=3", "no 'Q'; there are table"),
+        ("(" * 2000 + "ucir", "nested deeper"),
+    ],
+)
+def test_a_bad_expression_is_refused_with_the_place(text, said):
+    with pytest.raises(UsageError, match=said):
+        parse_only(text)
+
+
+def test_an_expression_that_fits_nothing_is_refused():
+    with pytest.raises(UsageError, match="no cell of T4 fits --only 'podnet'"):
+        chosen(["T4"], "podnet")
+
+
+WORDS = ("ucir", "cwd", "bdr", "cifar100", "S=10", "B=500", "aanet")
+
+
+def joined(sign, parts):
+    meaning = any if sign == "|" else all
+    text = "(" + f" {sign} ".join(part[0] for part in parts) + ")"
+    return text, lambda one: meaning(part[1](one) for part in parts)
+
+
+EXPRESSIONS = st.recursive(
+    st.sampled_from([(word, parse_only(word)) for word in WORDS]),
+    lambda inner: st.one_of(
+        st.builds(joined, st.sampled_from("&|"), st.lists(inner, min_size=1, max_size=3)),
+        inner.map(lambda part: (f"!{part[0]}", lambda one: not part[1](one))),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(EXPRESSIONS)
+def test_parentheses_mean_what_they_group(expression):
+    text, meaning = expression
+    picks = parse_only(text)
+    assert [picks(one) for one in cells_of(["T4"])] == [meaning(one) for one in cells_of(["T4"])]
+
+
+def refusal_of(text):
+    try:
+        parse_only(text)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(["(", ")", "&", "|", "!", "ucir", "S=10", " "]), max_size=12).map("".join))
+def test_any_text_is_read_or_refused_with_a_place(text):
+    said = refusal_of(text)
+    assert re.search(r"at its end|at character \d+", said) if said else text.count("(") == text.count(")")
+
+
+# Finding results
+
+
+def test_the_records_of_the_repository_are_found():
+    if not RESULTS.is_dir():
+        pytest.skip("results/ is not part of this copy")
+    results = gather([RESULTS])
+    values = {one.method: judged(one, results, "corrected", 0.5).values for one in chosen(["T4"], "S=10 & cifar100")}
+    assert values["UCIR"][1993] == pytest.approx(66.44, abs=0.005)
+    assert values["CwD"][1993] == pytest.approx(66.74, abs=0.005)
+    assert values["CwD + BDR"][1993] == pytest.approx(68.84, abs=0.005)
+    released = judged(cell("T4", "CwD + BDR"), results, "released", 0.5)
+    assert released.values[1993] == pytest.approx(68.99, abs=0.005)
+
+
+def test_any_seed_counts_and_the_newest_record_of_each(tmp_path):
+    one = cell("T4", "CwD")
+    trained(tmp_path / "old", one, 60.0, created="2026-01-01T12:00:00+00:00")
+    trained(tmp_path / "new", one, 67.0, created="2026-01-01T12:30:00-05:00")
+    trained(tmp_path / "other", one, 68.0, seed=7)
+    found = judge_one(tmp_path, one)
+    assert found.values == {7: 68.0, 1993: 67.0}
+    assert [run.path.name for run in found.runs.values()] == ["other", "new"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings_"),
+    [
+        ({"memory": "5/class"}, ()),
+        ({"memory": "2000"}, ()),
+        ({"order": "der-2"}, ()),
+        ({"step": 5}, ()),
+        ({"net": "resnet32"}, ()),
+        ({"herding": "dot"}, ()),
+        ({"val": 0.1}, ()),
+        ({"phases": 3}, ()),
+        ({"statistics": "der"}, ()),
+        ({"plugins": ("bdr",)}, ()),
+        ({}, [("stage.epochs", 80)]),
+        ({}, [("augment.brightness", 0.2)]),
+        ({}, [("bdr.formula", "released")]),
+        ({}, [("bdr.m", 1.0)]),
+        ({}, [("ucir.eta", 10.0)]),
+    ],
+)
+def test_another_configuration_is_not_taken(tmp_path, changes, settings_):
+    one = cell("T4", "CwD + BDR")
+    trained(tmp_path / "run", one, 69.0, changes=changes, settings=settings_)
+    assert judge_one(tmp_path, one).verdict == "no result yet"
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings_"),
+    [
+        ({"precision": "fp32", "engine": "eager", "device": "cpu", "keep": "none", "root": "elsewhere"}, ()),
+        (
+            {"order": "der-1", "phases": 6, "plugins": ("bdr", "cwd")},
+            [("bdr.beta", 0.99), ("bdr.formula", "corrected")],
+        ),
+    ],
+)
+def test_the_same_configuration_told_otherwise_is_taken(tmp_path, changes, settings_):
+    one = cell("T4", "CwD + BDR")
+    trained(tmp_path / "run", one, 69.0, changes=changes, settings=settings_)
+    assert judge_one(tmp_path, one).values == {1993: 69.0}
+
+
+def test_an_unfinished_run_and_a_strange_one_are_not_taken(tmp_path):
+    one = cell("T4", "UCIR")
+    trained(tmp_path / "unfinished", one, 69.0, done=False)
+    path = trained(tmp_path / "strange", one, 69.0)
+    info = json.loads((path / "run.json").read_text())
+    info["config"]["invented"] = 1
+    (path / "run.json").write_text(json.dumps(info))
+    assert judge_one(tmp_path, one).values == {}
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "verdict"),
+    [(67.05, "reached"), (66.55, "reached"), (66.54, "missed by 0.51"), (67.55, "reached"), (67.6, "above")],
+)
+def test_a_verdict_keeps_to_its_tolerance(tmp_path, accuracy, verdict):
+    one = cell("T4", "CwD")
+    trained(tmp_path / "run", one, accuracy)
+    found = judge_one(tmp_path, one)
+    assert (found.verdict, found.tolerance, found.few_seeds) == (verdict, 0.5, True)
+    assert found.difference == pytest.approx(accuracy - 67.05)
+
+
+def test_a_wider_tolerance_reaches_more(tmp_path):
+    one = cell("T4", "CwD")
+    trained(tmp_path / "run", one, 66.0)
+    assert judge_one(tmp_path, one, tolerance=2).verdict == "reached"
+
+
+def test_mean_and_spread_are_over_seeds(tmp_path):
+    one = cell("T4", "CwD")
+    for seed, accuracy in {1993: 66.0, 1994: 67.0, 1995: 68.0}.items():
+        trained(tmp_path / str(seed), one, accuracy, seed)
+    found = judge_one(tmp_path, one)
+    assert found.ours == (67.0, 1.0, 3)
+    assert not found.few_seeds
+
+
+def test_a_gain_is_paired_over_common_seeds(tmp_path):
+    bare, with_bdr = cell("T4", "CwD"), cell("T4", "CwD + BDR")
+    for seed, accuracy in {1993: 66.0, 1994: 67.0, 7: 10.0}.items():
+        trained(tmp_path / f"bare{seed}", bare, accuracy, seed)
+    for seed, accuracy in {1993: 68.0, 1994: 69.2, 8: 99.0}.items():
+        trained(tmp_path / f"bdr{seed}", with_bdr, accuracy, seed)
+    gain = judge_one(tmp_path, with_bdr).gain
+    assert gain.paper == pytest.approx(2.21)
+    assert gain.ours.mean == pytest.approx(2.1)
+    assert (gain.ours.n, gain.verdict, [run.path.name for run in gain.runs.values()]) == (
+        2,
+        "reached",
+        ["bare1993", "bare1994"],
+    )
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(67.0, "missed by 1.21"), (68.0, "reached"), (69.0, "above")])
+def test_a_gain_has_a_verdict_of_its_own(tmp_path, accuracy, verdict):
+    trained(tmp_path / "bare", cell("T4", "CwD"), 66.0)
+    trained(tmp_path / "bdr", cell("T4", "CwD + BDR"), accuracy)
+    assert judge_one(tmp_path, cell("T4", "CwD + BDR")).gain.verdict == verdict
+
+
+def test_every_row_with_bdr_has_its_base_row():
+    rows = [
+        one for one in load_cells() if one.balanced and one.value is not None and one.metric.startswith(("avg", "last"))
+    ]
+    bases = {(one.table, one.method): base_of(one) for one in rows}
+    assert None not in bases.values()
+    assert (bases["T2", "DER w BDR"].method, bases["T3", "DyTox+ w BDR"].method) == ("DER", "DyTox+*")
+    assert bases["T7", "CwD + BDR"].table == "T4"
+    assert base_of(cell("T4", "CwD")) is None
+
+
+def test_losses_and_accuracies_of_old_and_new_come_from_phase_2(tmp_path):
+    cells = chosen(["T9"], "!(bdr|cr)")
+    trained(tmp_path / "run", cells[0], 50.0)
+    found = {(one.get("split"), one.metric): judge_one(tmp_path, one) for one in cells}
+    assert found["old", "final_accuracy"].verdict == "missed by 1.20"
+    assert found["new", "final_accuracy"].verdict == "reached"
+    assert found["new", "initial_loss"].verdict == "reached"
+    assert found["old", "initial_loss"].verdict == "off: 0.0333 times"
+    assert found["new", "convergence_loss"].values == {1993: 0.09}
+
+
+def test_last_accuracy_and_size_are_read_too(tmp_path):
+    last, size = chosen(["T8"], "method=cwd & S=10 & last")[0], chosen(["T2"], "ucir & S=25 & params")[0]
+    trained(tmp_path / "last", last, 58.0)
+    trained(tmp_path / "size", size, 67.0)
+    assert judge_one(tmp_path, last).values == {1993: 58.0}
+    assert judge_one(tmp_path, size).values[1993] == pytest.approx(11.22, abs=0.001)
+    assert judge_one(tmp_path, size).verdict == "reached"
+
+
+# Time and seeds
+
+
+def test_time_is_images_over_measured_speed(tmp_path):
+    one = cell("T4", "CwD")
+    trained(tmp_path / "run", one, 66.0)
+    runs, config = list(gather([tmp_path])), mapped(one).config(0)
+    assert workload(config)[:2] == [50 * 500 * 160, (10 * 500 + 50 * 20) * 160]
+    speed = measured(runs, "resnet18", "cpu")
+    assert (speed.first, speed.later) == (100.0, 50.0)
+    assert speed.seconds(config) == pytest.approx(workload(config)[0] / 100 + sum(workload(config)[1:]) / 50)
+    assert measured(runs, "resnet18", "cuda") is measured(runs, "resnet32", "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", [1993, 1994, 1995]), ("1", [1993]), ("1994", [1994]), ("7,", [7]), ("5,3,5", [5, 3])]
+)
+def test_seeds_are_a_number_or_a_list(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["4", "0", "", "a,b", "-1,2", ","])
+def test_other_seeds_are_refused(text):
+    with pytest.raises(UsageError, match="neither a number from 1 to 3"):
+        parse_seeds(text)
+
+
+# The command
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "results").mkdir()
+    trained(tmp_path / "results" / "bare", cell("T4", "CwD"), 66.9)
+    return tmp_path
+
+
+S10 = "cifar100 & S=10 & cwd & !aanet"
+
+
+def test_check_judges_names_the_records_and_runs_nothing(folders, capsys, monkeypatch):
+    monkeypatch.setattr(commands, "train", None)
+    reproduce(["T4"], S10, check=True)
+    said = capsys.readouterr().out
+    assert re.search(r"CwD +B50 S10 R20 +67.05±0.08 +66.90 +1\* +−0.15 .*reached", said)  # noqa: RUF001
+    assert re.search(r"CwD \+ BDR .*\+2.21 .*no result yet", said)
+    assert "Formula of BDR in all our cells: corrected" in said
+    assert f"avg: 66.90 from {Path('results/bare')}" in said
+    assert "2 cells: 1 reached, 1 no result yet" in said
+
+
+@pytest.mark.parametrize("table", ["T2", "T3", "T4", "T6", "T7", "T8", "T9"])
+def test_every_table_fits_a_hundred_columns(folders, capsys, table):
+    reproduce([table], check=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines if " from " not in line) <= 100
+    assert not any("…" in line for line in lines)
+
+
+def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
+    reproduce(["T4"], "cifar100 & S=10", seeds="1", dry_run=True)
+    said = capsys.readouterr().out
+    assert said.count("bdr run ") == 3
+    assert "bdr run ucir+cwd+bdr --data cifar100 --base 50 --step 10 --memory 20/class" in said
+    assert "not run, 4 cells: AANet's" in said
+    assert "3 missing runs of resnet18: about" in said
+
+
+def test_what_is_missing_is_run_once_and_judged(folders, capsys, monkeypatch):
+    ran = []
+
+    def train(config, stoppable):
+        ran.append(config)
+        record(folders / "runs" / f"run{len(ran)}", config, 69.0)
+
+    monkeypatch.setattr("bdr.assemble.plan_run", lambda config, path, runs: config)
+    monkeypatch.setattr(commands, "train", train)
+    reproduce(["T4", "T8"], f"{S10} & (t4|bdr)", seeds="2", root=Path("data"))
+    assert [(config.title, config.seed, config.root) for config in ran] == [
+        ("ucir+cwd", 1994, "data"),
+        ("ucir+cwd+bdr", 1993, "data"),
+        ("ucir+cwd+bdr", 1994, "data"),
+    ]
+    assert "gain missed by 1.16" in re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+DIGITS = Wanted("ucir", "digits", (("base", 4), ("step", 3), ("memory", "3/class")), (("stage.epochs", 1),))
+
+
+def test_a_run_is_really_trained(folders, capsys):
+    run_all([(DIGITS, 7)], Path("runs"), 1, {"device": "cpu"}, unstoppable)
+    runs, _ = find_runs(Path("runs"))
+    assert [(run.seed, run.done, run.info["config"]["device"]) for run in runs] == [(7, True, "cpu")]
+
+
+def test_several_at_once_are_the_same_runs(folders, monkeypatch):
+    asked = []
+
+    def run_sweep(what, fields, settings_, seeds, *rest):
+        asked.extend(configuration(wish)[0] for wish in wishes_of(grids_of(what), fields, settings_, seeds))
+        assert rest[:4] == (Path("runs"), 2, None, False)
+
+    monkeypatch.setattr("bdr.sweep.run_sweep", run_sweep)
+    one = mapped(cell("T2", "UCIR"))
+    missing = [(DIGITS, 7), (one, 1994), (DIGITS, 8)]
+    run_all(missing, Path("runs"), 2, {"root": "data"}, unstoppable)
+    assert asked == [wanted.config(seed, root="data") for wanted, seed in missing]
+
+
+def test_json_holds_every_number_and_its_record(folders, capsys):
+    reproduce(["T4"], "cifar100 & S=10 & cwd", check=True, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    first = found["cells"][0]
+    assert (first["value"], first["verdict"], first["tolerance"]) == (67.05, "reached", 0.5)
+    assert first["ours"]["mean"] == pytest.approx(66.9)
+    assert first["records"]["1993"]["path"] == str(Path("results/bare"))
+    assert (found["formula"], found["runs"][0]["missing"]) == ("corrected", [1994, 1995])
+    assert found["cells"][-1]["reason"]["kind"] == "paper"
+
+
+def test_markdown_is_a_table(folders, capsys):
+    reproduce(["T4"], S10, check=True, markdown=True)
+    assert "| CwD | B50 S10 R20 | 67.05 ± 0.08 | 66.90 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"tables": ["T10"]}, "no table 'T10'"),
+        ({"formula": "corect"}, "did you mean 'corrected'"),
+        ({"tolerance": -1.0}, "0 or more"),
+        ({"check": True, "dry_run": True}, "exclude each other"),
+        ({"as_json": True}, "runs are missing"),
+        ({"results": [Path("nowhere")], "check": True}, "nowhere is not a folder"),
+        ({"jobs": 0}, "1 or more"),
+    ],
+)
+def test_what_cannot_be_is_refused(folders, given_, said):
+    with pytest.raises(UsageError, match=said):
+        reproduce(**({"tables": ["T4"], "only": S10} | given_))
+
+
+def test_every_data_set_of_a_runnable_cell_is_there():
+    from bdr.data import DATASETS
+
+    assert set(DATA.values()) <= set(DATASETS)

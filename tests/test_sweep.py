@@ -1,0 +1,528 @@
+"""Many runs from one command: what a grid means, what waits for what, and how a sweep ends, fails and goes on."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from runs import FIELDS as TRIED
+from runs import assert_equal, train, wait_until
+
+from bdr import api, sweep
+from bdr.cli import stoppable
+from bdr.config import parse_setting
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run
+from bdr.sweep import mps, parse_duration, plan
+from bdr.sweep.crew import Crew, claimed
+from bdr.sweep.grid import checked_grid, grids_of, wishes_of
+from bdr.sweep.plan import Planned, as_typed, facts_of, plan_sweep
+from bdr.sweep.view import LiveTable, list_table, live_table
+
+FIELDS = TRIED | {"data": "digits", "phases": 2}
+SETTINGS = ("stage.epochs=2", "stage.batch=32")
+BEFORE = "the first phase was trained before by an equal run"
+OWN = """
+import os, time
+from pathlib import Path
+from bdr.methods.ucir import UCIR
+
+class Broken(UCIR):
+    def begin(self, phase, pool):
+        raise RuntimeError("this method is broken")
+
+class Paced(UCIR):
+    def loss(self, batch, phase, classify):
+        if not phase.first and not Path(os.environ["HURRY"]).exists():
+            time.sleep(1)
+        return super().loss(batch, phase, classify)
+"""
+
+
+def swept(what, runs, fields=FIELDS, settings=SETTINGS, seeds=None, jobs=1, until=None, dry_run=False):
+    """Exit code of a sweep, and what it said."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            sweep.run_sweep(what, fields, settings, seeds, runs, jobs, until, dry_run, stoppable)
+        except BdrError as error:
+            return error.exit_code, f"{said.getvalue()}bdr: {error}\n"
+    return 0, said.getvalue()
+
+
+def planned(what, runs=Path("runs"), fields=FIELDS, settings=(), seeds=None):
+    typed = tuple(parse_setting(text) for text in settings)
+    return plan_sweep(wishes_of(grids_of(what), fields, typed, seeds), runs)[0]
+
+
+def grid_file(folder, **content):
+    file = folder / "grid.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Methods of one's own, for this process and for the runs, which all add with one thread."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "sweep_own.py").write_text(OWN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("HURRY", str(folder / "hurry"))
+        yield folder
+
+
+# What a grid means
+
+
+def test_a_grid_is_every_combination_with_seeds_slowest(tmp_path):
+    grid = {"base": [4, 7], "memory": ["2/class", "3/class"]}
+    file = grid_file(tmp_path, runs=["ucir", "ucir+bdr"], common={"step": 3}, grid=grid, seeds=[1, 2])
+    found = wishes_of(grids_of([file]), {}, (), None)
+    assert len(found) == len(set(found)) == 16
+    assert [wish.seed for wish in found] == [1] * 8 + [2] * 8
+    assert found[1].label == "ucir base=4 memory=3/class"
+    assert dict(found[1].settings) == {"step": 3, "base": 4, "memory": "3/class"}
+
+
+def test_the_command_line_overrides_the_file(tmp_path):
+    file = grid_file(tmp_path, runs=["ucir"], common={"step": 2}, grid={"base": [4, 7]}, seeds=[1, 2])
+    runs = planned([file], fields={"step": 3, "base": 4, "device": "cpu"}, seeds=[5])
+    assert [(run.label, run.seed, run.path.parts[1]) for run in runs] == [("ucir", 5, "digits-b4s3")]
+
+
+def test_a_setting_of_a_plug_in_concerns_the_runs_that_have_it(tmp_path):
+    file = grid_file(tmp_path, runs=["ucir", "ucir+bdr"], grid={"bdr.m": [0.5, 1.0]})
+    assert [run.label for run in planned([file])] == ["ucir", "ucir+bdr bdr.m=0.5", "ucir+bdr bdr.m=1.0"]
+
+
+def test_files_methods_and_recipes_go_together(tmp_path):
+    file = grid_file(tmp_path, runs=["ucir"])
+    assert [run.label for run in planned([file, "ucir+la", "digits-cwd"])] == ["ucir", "ucir+la", "digits-cwd"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"run": ["ucir"]}, "no key in here 'run'; .* did you mean 'runs'"),
+        ({"common": {"base": 4}}, "names no runs"),
+        ({"runs": "ucir"}, r"must be a list such as runs: \[ucir\+cwd"),
+        ({"runs": ["ucir"], "common": {"bose": 4}}, "did you mean 'base'"),
+        ({"runs": ["ucir"], "common": {"seed": 4}}, "list seeds under seeds"),
+        ({"runs": ["ucir"], "common": {"stage": {"epochs": 4}}}, "under set, as stage.epochs: 2"),
+        ({"runs": ["ucir"], "set": {"epochs": 4}}, "no field for set of here 'epochs'"),
+        ({"runs": ["ucir"], "grid": {"base": 4}}, "must be a list of values to try"),
+        ({"runs": ["ucir"], "grid": {"base": []}}, "must be a list of values to try"),
+        ({"runs": ["ucir"], "seeds": ["a"]}, "must be a list such as seeds"),
+        ({"runs": ["ucir"], "seeds": 3}, "must be a list such as seeds"),
+        (["ucir"], "holds list, and must hold `runs:`"),
+    ],
+)
+def test_a_wrong_grid_is_refused_with_what_to_write(content, said):
+    with pytest.raises(UsageError, match=said):
+        checked_grid(content, "here")
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        ({"runs": ["ucirr"]}, "no method or recipe 'ucirr'.*did you mean 'ucir'"),
+        ({"runs": ["ucir+bdrr"]}, r"ucir\+bdrr: no plug-in 'bdrr'.*did you mean 'bdr'"),
+        ({"runs": ["ucir"], "set": {"bdr.m": 1}}, "no part of any run with settings 'bdr'"),
+        ({"runs": ["ucir+bdr"], "set": {"bdr.mm": 1}}, r"ucir\+bdr: no setting of bdr 'mm'"),
+        ({"runs": ["ucir"], "grid": {"stage.epochs": [1, 0]}}, "stage.epochs = 0 is not allowed"),
+        ({"runs": ["ucir"], "grid": {"step": [3, 4]}}, "ucir step=4: .*do not split"),
+        ({"runs": ["ucir"], "grid": {"keep": ["last", "all"]}}, "are the same run"),
+        ({"runs": ["digits-cwd"], "common": {"data": "cifar100"}}, "recipe 'digits-cwd' is for digits"),
+    ],
+)
+def test_a_wrong_run_is_refused_before_anything_trains(grid, said, tmp_path):
+    with pytest.raises(UsageError, match=said):
+        planned([grid_file(tmp_path, **grid)], tmp_path, {"base": 4, "device": "cpu"})
+    assert not list(tmp_path.glob("digits*"))
+
+
+def test_the_grid_of_the_page_is_what_the_page_says():
+    page = Path(__file__).resolve().parents[1] / "docs" / "commands" / "sweep.md"
+    block = page.read_text().split("```yaml\n")[1].split("```")[0]
+    assert (
+        len(plan_sweep(wishes_of([checked_grid(yaml.safe_load(block), "page")], {}, (), None), Path("runs"))[0]) == 12
+    )
+
+
+def test_a_missing_grid_is_named():
+    with pytest.raises(UsageError, match=r"nowhere\.yaml cannot be read"):
+        grids_of(["nowhere.yaml"])
+
+
+def test_a_time_limit_is_read():
+    assert [parse_duration(text) for text in ("26m", "90s", "1h30m", "1.5h")] == [1560, 90, 5400, 5400]
+    for text in ("26", "m", "26 minutes", ""):
+        with pytest.raises(UsageError, match="is not like 26m"):
+            parse_duration(text)
+
+
+def test_no_jobs_are_refused():
+    with pytest.raises(UsageError, match="--jobs 0"):
+        sweep.checked_jobs(0, cuda=False)
+
+
+@pytest.mark.parametrize("value", [4, 0.5, 1e-5, "2/class", "a: b", "", None, True, [1, 2], {"a": [1, "x"]}, "é" * 200])
+def test_a_value_is_typed_as_it_is_read(value):
+    text = as_typed(value)
+    assert "\n" not in text
+    assert parse_setting(f"name={text}") == ("name", value)
+
+
+def test_the_words_of_a_run_make_its_configuration(tmp_path):
+    from bdr.commands import configurations
+
+    file = grid_file(tmp_path, runs=["ucir+bdr"], set={"stage.epochs": 1, "stage.drops": [1]}, grid={"bdr.m": [0.5]})
+    (run,) = planned([file], tmp_path)
+    words = dict(zip(run.words[2::2], run.words[3::2], strict=True))
+    settings = [word for before, word in zip(run.words, run.words[1:], strict=False) if before == "--set"]
+    (config,), _ = configurations(run.words[1], words["--data"], {}, settings, None, [int(words["--seed"])])
+    assert facts_of([("", config)], tmp_path)[0]["path"] == str(run.path)
+
+
+def test_another_process_finds_the_same_facts(monkeypatch, tmp_path):
+    """On a GPU the runs are planned elsewhere; here the answer of that process is made in this one."""
+
+    def asked(command, input, **_):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(input))
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(command[-1])
+        return SimpleNamespace(returncode=0, stdout=f"chatter\n{said.getvalue()}", stderr="")
+
+    here = planned(["ucir", "ucir+bdr"], tmp_path)
+    monkeypatch.setattr(plan, "may_use_cuda", lambda configs: True)
+    monkeypatch.setattr(plan, "subprocess", SimpleNamespace(run=asked))
+    assert planned(["ucir", "ucir+bdr"], tmp_path) == here
+    with pytest.raises(UsageError, match=r"ucir\+bdrr: no plug-in"):
+        planned(["ucir+bdrr"], tmp_path)
+
+
+# What waits for what
+
+
+class Acted(Crew):
+    """A crew whose runs are only acted: they end when they are told to."""
+
+    def launch(self, run, log):
+        self.children[run], self.states[run], self.started[run] = SimpleNamespace(returncode=None), "running", 0.0
+        self.children[run].poll = lambda child=self.children[run]: child.returncode
+
+    def finish(self, run, code=0):
+        if code == 0:
+            record(run, phases=2)
+            (run.path / "DONE").touch()
+        self.children[run].returncode = code
+        self.step()
+
+
+def record(run, phases=0):
+    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": [], "phases": []}
+    run.path.mkdir(parents=True, exist_ok=True)
+    (run.path / "run.json").write_text(json.dumps(info))
+    line = {"phase": 0, "seen": 1, "accuracy": {"cnn": 50.0}}
+    (run.path / "phases.jsonl").write_text(f"{json.dumps(line)}\n" * phases)
+
+
+def acted(folder, keys, jobs=9):
+    """Runs that share a first phase where their letters are equal."""
+    shared = [None if key == "-" else folder / ".shared" / key for key in keys]
+    work = {"words": (), "amounts": (9, 9), "epochs": (1, 1), "cuda": False}
+    runs = [Planned(f"run{i}", 1, path=folder / f"{i}", shared=key, **work) for i, key in enumerate(shared)]
+    return runs, Acted(runs, jobs, folder, {}, lambda text: None)
+
+
+def running(crew):
+    return "".join(run.label[3:] for run in crew.children)
+
+
+def test_one_run_trains_a_shared_first_phase_and_the_others_wait_for_it(tmp_path):
+    runs, crew = acted(tmp_path, "aab--b")
+    crew.step()
+    assert running(crew) == "0234"
+    assert crew.states[runs[1]] == "held"
+    (tmp_path / ".shared" / "a").mkdir(parents=True)
+    crew.step()
+    assert running(crew) == "02341"
+
+
+def test_the_next_run_trains_a_first_phase_that_failed(tmp_path):
+    runs, crew = acted(tmp_path, "aaa")
+    crew.step()
+    (tmp_path / crew.log_of(runs[0]).name).write_text("Traceback\nRuntimeError: oh\n")
+    crew.finish(runs[0], code=1)
+    assert running(crew) == "1"
+    assert crew.states[runs[0]] == "failed"
+    assert crew.last_words(runs[0]) == "RuntimeError: oh"
+
+
+def test_a_first_phase_that_is_over_without_being_left_to_others_holds_nobody(tmp_path):
+    runs, crew = acted(tmp_path, "aa")
+    crew.step()
+    record(runs[0], phases=1)
+    crew.step()
+    assert running(crew) == "01"
+
+
+def test_what_was_begun_goes_first_and_never_waits(tmp_path):
+    runs, _ = acted(tmp_path, "aaa")
+    record(runs[2])
+    runs, crew = acted(tmp_path, "aaa", jobs=1)
+    crew.step()
+    assert running(crew) == "2"
+
+
+def test_no_more_than_so_many_run_at_a_time(tmp_path):
+    runs, crew = acted(tmp_path, "----", jobs=2)
+    crew.step()
+    assert running(crew) == "01"
+    crew.finish(runs[0])
+    assert running(crew) == "12"
+    assert crew.states[runs[0]] == "done"
+
+
+def test_a_run_that_another_process_has_is_left_to_it(tmp_path):
+    runs, crew = acted(tmp_path, "--")
+    theirs = claimed(crew.log_of(runs[0]))
+    crew.step()
+    assert running(crew) == "1"
+    assert crew.states[runs[0]] == "elsewhere"
+    record(runs[0], phases=2)
+    (runs[0].path / "DONE").touch()
+    theirs.close()
+    crew.step()
+    assert crew.states[runs[0]] == "already done"
+
+
+# What is shown
+
+
+def drawn(table):
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_the_live_table_says_how_far_each_run_is(tmp_path):
+    runs, crew = acted(tmp_path, "aa-----", jobs=2)
+    crew.step()
+    record(runs[0], phases=1)
+    (runs[0].path / "epochs.jsonl").write_text('{"phase": 0, "images_per_second": 3.0}\n')
+    shown = drawn(live_table(crew, rows=4))
+    assert "7 runs: 2 running, 5 waiting" in shown
+    cells = next(line for line in shown.splitlines() if "run0" in line).replace("│", " ").split()
+    assert cells == ["run0", "1", "running", "1", "of", "0..1", "50.00", "3", "0:03"]
+    assert "waits for a first phase" in shown
+    assert "and 3 more" in shown
+
+
+def test_the_live_table_leaves_the_terminal_as_it_was(tmp_path):
+    from rich.console import Console
+
+    _, crew = acted(tmp_path, "-")
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    with LiveTable(console) as lines:
+        lines.update(crew)
+        lines.tell("a [line]")
+    assert "a [line]" in console.file.getvalue()
+    assert console.file.getvalue().rstrip().endswith("\x1b[2K")
+
+
+def test_a_dry_run_lists_what_is_done_and_what_is_shared(tmp_path):
+    runs, _ = acted(tmp_path, "aabc")
+    record(runs[3], phases=2)
+    (runs[3].path / "DONE").touch()
+    (tmp_path / ".shared" / "b").mkdir(parents=True)
+    shown = drawn(list_table(runs))
+    for said in ("4 runs, 3 to do", "trained, also for 2", "as 1", "trained before", "done"):
+        assert said in shown
+
+
+def test_a_dry_run_leaves_nothing_behind(tmp_path):
+    code, said = swept(["ucir+cwd", "ucir+cwd+bdr"], tmp_path, dry_run=True)
+    assert code == 0
+    assert "2 runs, 2 to do" in said
+    assert not list(tmp_path.iterdir())
+
+
+# Sharing a GPU
+
+DAEMON = """#!/bin/sh
+state={folder}/daemon
+if [ "$1" = -d ]; then {start}; exit; fi
+read command; echo "$command" >> {folder}/told
+[ -e $state ] || exit 1
+[ "$command" != quit ] || rm $state
+"""
+
+
+def fake_daemon(folder, monkeypatch, start="touch $state"):
+    file = folder / mps.CONTROL
+    file.write_text(DAEMON.format(folder=folder, start=start))
+    file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder / "daemon"
+
+
+def test_mps_is_started_where_there_is_none_and_stopped_again(tmp_path, monkeypatch):
+    daemon, said = fake_daemon(tmp_path, monkeypatch), []
+    with mps.side_by_side(True, said.append):
+        assert daemon.exists()
+    assert not daemon.exists()
+    assert said == ["the runs share the GPU through MPS, started for this sweep"]
+
+
+def test_mps_that_runs_already_is_left_running(tmp_path, monkeypatch):
+    daemon, said = fake_daemon(tmp_path, monkeypatch), []
+    daemon.touch()
+    with mps.side_by_side(True, said.append):
+        pass
+    assert daemon.exists()
+    assert said == ["the runs share the GPU through MPS, which is running already and is left running"]
+
+
+def test_it_is_said_where_mps_cannot_be_had(tmp_path, monkeypatch):
+    fake_daemon(tmp_path, monkeypatch, start="echo no rights; false")
+    said = []
+    with mps.side_by_side(True, said.append):
+        pass
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with mps.side_by_side(True, said.append):
+        pass
+    assert "could not be started: no rights" in said[0]
+    assert "is not installed" in said[1]
+
+
+def test_mps_is_left_alone_where_it_is_not_wanted(tmp_path, monkeypatch):
+    daemon = fake_daemon(tmp_path, monkeypatch)
+    with mps.side_by_side(False, pytest.fail):
+        assert not daemon.exists()
+    assert not (tmp_path / "told").exists()
+
+
+# Whole sweeps
+
+
+@pytest.fixture(scope="module")
+def finished(own, tmp_path_factory):
+    """A sweep of two runs that share their first phase, and one that fails."""
+    runs = tmp_path_factory.mktemp("runs")
+    code, said = swept(["ucir+cwd", "ucir+cwd+bdr", "sweep_own:Broken"], runs, jobs=2)
+    return SimpleNamespace(runs=runs, code=code, said=said)
+
+
+@pytest.mark.slow
+def test_a_failing_run_does_not_stop_the_rest(finished):
+    assert finished.code == 1
+    assert len(list(finished.runs.rglob("DONE"))) == 2
+    assert "failed sweep_own:Broken seed 1993" in finished.said
+    assert "RuntimeError: this method is broken" in finished.said
+    assert "1 of 3 runs failed" in finished.said.splitlines()[-1]
+    assert "2 finished runs" in finished.said
+
+
+@pytest.mark.slow
+def test_only_one_run_trains_a_shared_first_phase(finished):
+    started = [line.split()[1] for line in finished.said.splitlines() if line.startswith("started")]
+    assert started == ["ucir+cwd", "sweep_own:Broken", "ucir+cwd+bdr"]
+    first, second = ((finished.runs / "digits-b4s3" / name) for name in ("ucir-cwd", "ucir-cwd-bdr"))
+    assert not [log for log in first.rglob("log.txt") if BEFORE in log.read_text()]
+    assert BEFORE in next(second.rglob("log.txt")).read_text()
+    assert [folder.name for folder in (finished.runs / ".shared").iterdir()] == [planned_key(finished.runs)]
+
+
+def planned_key(runs):
+    return planned(["ucir+cwd+bdr"], runs, settings=SETTINGS)[0].shared.name
+
+
+@pytest.mark.slow
+def test_a_log_holds_what_the_run_said_and_how_to_type_it(finished):
+    (log,) = (finished.runs / "sweep-logs").glob("digits-b4s3-ucir-cwd-bdr-*.log")
+    assert "bdr run ucir+cwd+bdr --data digits --seed 1993" in log.read_text()
+    info = Run.open(next((finished.runs / "digits-b4s3" / "ucir-cwd-bdr").iterdir())).info
+    assert info["command"] in log.read_text()
+
+
+@pytest.mark.slow
+def test_typing_it_again_skips_what_is_done(finished):
+    code, said = swept(["ucir+cwd", "ucir+cwd+bdr"], finished.runs)
+    assert code == 0
+    assert said.count("already done") == 2
+    assert "started" not in said
+
+
+def when(true, act):
+    """Does something from outside, once something is true."""
+
+    def watch():
+        wait_until(true)
+        act()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def in_the_second_phase(runs):
+    return lambda: any(file.read_text() for file in runs.rglob("phases.jsonl"))
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, tmp_path):
+    runs, what = tmp_path / "runs", ["sweep_own:Paced"]
+    code, said = swept(what, runs, until="6s")
+    assert code == 0
+    assert "stopped by --until 6s with 1 of 1 runs to go; go on by typing the same again: bdr" in said
+
+    thread = when(in_the_second_phase(runs), lambda: os.kill(os.getpid(), signal.SIGINT))
+    code, said = swept(what, runs)
+    thread.join()
+    assert code == 130
+    assert "stopped with 1 of 1 runs to go, and saved" in said
+    (path,) = (file.parent for file in runs.rglob("run.json"))
+    assert "stopped on request; the state is saved" in (path / "log.txt").read_text()
+
+    (own / "hurry").touch()
+    code, said = swept(what, runs)
+    assert code == 0, said
+    assert "going on with sweep_own:Paced" in said
+    assert_equal(path, train(tmp_path / "whole", *what, phases=2))
+    (own / "hurry").unlink()
+
+
+PARENT = """
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-m", "bdr.sweep.child", str(os.getpid()), *sys.argv[1:]])
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent is gone")
+def test_runs_save_themselves_when_their_sweep_is_killed(own, tmp_path):
+    (run,) = planned(["sweep_own:Paced"], tmp_path / "runs", settings=SETTINGS)
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, *run.words], stdout=subprocess.DEVNULL)
+    wait_until(in_the_second_phase(tmp_path))
+    time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: (run.path / "log.txt").exists())
+    assert "stopped on request; the state is saved" in (run.path / "log.txt").read_text()
+    assert not api.Run.open(run.path).done
