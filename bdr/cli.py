@@ -226,6 +226,70 @@ def demo(
     run_demo(out, parse_seeds(None, seeds), stoppable)
 
 
+@app.command()
+def sweep(
+    what: Annotated[list[str], typer.Argument(metavar="FILE|RECIPE...", help="Grid files, methods, recipes.")],
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,1995.")] = None,
+    until: Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")] = None,
+    data: Annotated[str | None, typer.Option(help="A data set; see bdr list data. Default: digits.")] = None,
+    root: Root = None,
+    base: Annotated[int | None, typer.Option(help="Classes of the first phase; 0: as many as a step.")] = None,
+    step: Annotated[int | None, typer.Option(help="Classes that each later phase brings.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Exemplars: 20/class, or 2000 in total.")] = None,
+    herding: Annotated[str | None, typer.Option(help="How exemplars are chosen: distance, dot or random.")] = None,
+    order: Annotated[str | None, typer.Option(help="Class order: seed-1993, natural, podnet-1, a list, ...")] = None,
+    net: Annotated[str | None, typer.Option(help="The backbone; see bdr list nets.")] = None,
+    phases: Annotated[int | None, typer.Option(help="Stop after so many phases.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; bf16 on a GPU if not given.")] = None,
+    engine: Annotated[str | None, typer.Option(help="eager, compile or graph; graph on a GPU if not given.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Models to keep: last, all (of every phase) or none.")] = None,
+    device: Device = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")] = None,
+    runs: RunsFolder = Path("runs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, stop.")] = False,
+) -> None:
+    """Train every combination of a grid, several runs at a time; type it again to go on.
+
+    For example: bdr sweep ucir+cwd ucir+cwd+bdr --seeds 1993,1994,1995, or bdr sweep grid.yaml --jobs 3 --until 26m
+    """
+    given: dict[str, Any] = {"data": data, "root": None if root is None else str(root), "base": base, "step": step}
+    given |= {"memory": memory, "herding": herding, "order": order, "net": net, "phases": phases, "keep": keep}
+    given |= {"precision": precision, "device": device, "engine": engine}
+    fields = {name: value for name, value in given.items() if value is not None}
+    chosen = None if seeds is None else [seed for seed in parse_seeds(None, seeds) if seed is not None]
+    from bdr.sweep import run_sweep
+
+    run_sweep(what, fields, set_ or [], chosen, runs, jobs, until, dry_run, stoppable)
+
+
+@app.command()
+def reproduce(
+    tables: Annotated[list[str], typer.Argument(metavar="TABLE...", help="Tables of the paper: T1 to T9, or all.")],
+    only: Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')] = None,
+    seeds: Annotated[str, typer.Option(help="How many of 1993, 1994, 1995; or a list: 1993,1994.")] = "3",
+    formula: Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, released or anchored.")] = "corrected",
+    tolerance: Annotated[float, typer.Option(help="Points that may be missing to the paper's number.")] = 0.5,
+    results: Annotated[list[Path] | None, typer.Option(help="Where to look, instead of results.")] = None,
+    runs: RunsFolder = Path("runs"),
+    root: Root = None,
+    device: Device = None,
+    jobs: Annotated[int, typer.Option(help="Runs at once.")] = 1,
+    check: Annotated[bool, typer.Option("--check", help="Judge what is there, run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and how long it takes.")] = False,
+    json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+) -> None:
+    """Run what is missing of the paper's tables, and say of each number whether it was reached.
+
+    For example: bdr reproduce T4 --only "cifar100 & (ucir|cwd)" --root DIR --seeds 3
+    """
+    from bdr.paper.reproduce import reproduce as answer
+
+    places = results or [], runs, root, device
+    answer(tables, only, seeds, formula, tolerance, *places, jobs, check, dry_run, json, markdown, stoppable)
+
+
 @data_app.command("fetch")
 def data_fetch(
     name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],

@@ -1,0 +1,17 @@
+"""The numbers of the BDR paper (arXiv 2308.01698), and what this library makes of each of them.
+
+cells      every number of every table, as the paper prints it
+only       the little language that chooses among them
+mapping    the configuration that a number asks for, or the reason why there is none
+found      the finished runs that are exactly such a configuration
+verdicts   paper against ours: reached, missed, above; the gain of BDR
+cost       how long missing runs take
+sheets     all of it as tables
+reproduce  the command
+"""
+
+from bdr.paper.cells import Cell, load_cells
+from bdr.paper.mapping import Reason, Wanted, mapped
+from bdr.paper.only import parse_only
+
+__all__ = ["Cell", "Reason", "Wanted", "load_cells", "mapped", "parse_only"]

@@ -1,0 +1,99 @@
+"""The finished runs that are exactly what a cell asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from bdr.config import Config, checked, fields_of
+from bdr.data.augment import Augment
+from bdr.errors import UsageError
+from bdr.methods import METHODS
+from bdr.paper.mapping import CLASSES, Wanted
+from bdr.plugins import PLUGINS
+from bdr.records import Run, find_runs
+from bdr.scenario import Protocol, class_order
+
+
+def settings_of(name: str, table: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """All settings of a method or plug-in, defaults written out."""
+    defaults = {field: default for field, (_, default) in fields_of(table[name]).items() if default is not ...}
+    return defaults | checked(table[name], config.settings.get(name, {}), name)
+
+
+def essence(config: Config) -> str:
+    """All that decides a result, defaults written out; neither the seed, nor precision, engine or device.
+
+    Base and step are compared as the phases they make, orders as the classes they name.
+    """
+    order = class_order(config.order, CLASSES[config.data])
+    phases = list(Protocol(order, config.base, config.step, config.uneven))[: config.phases]
+    parts = [settings_of(config.method, METHODS, config), {n: settings_of(n, PLUGINS, config) for n in config.plugins}]
+    deciding = {
+        "parts": [config.method, *parts],
+        "scenario": [config.data, order, [(phase.old, phase.seen) for phase in phases], config.memory, config.herding],
+        "net": config.net,
+        "images": [config.statistics, asdict(Augment()) | checked(Augment, config.augment, "augment"), config.val],
+        "training": [asdict(config.stage), config.stages],
+    }
+    return json.dumps(deciding, sort_keys=True, default=str)
+
+
+@cache
+def essence_of_wanted(wanted: Wanted) -> str:
+    return essence(wanted.config(seed=0))
+
+
+def essence_of_run(run: Run) -> str | None:
+    """None for a run that no cell asks for: other data, parts of one's own, a configuration of another version."""
+    try:
+        config = Config.model_validate(run.info.get("config") or {})
+        known = config.method in METHODS and all(name in PLUGINS for name in config.plugins)
+        return essence(config) if known and config.data in CLASSES else None
+    except (ValidationError, UsageError):
+        return None
+
+
+def age(run: Run) -> float:
+    """When a run was made, for the newest of several; 0 where it does not say."""
+    try:
+        return datetime.fromisoformat(str(run.info.get("created"))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Results:
+    """The finished runs of some folders, by what was run and by seed."""
+
+    runs: dict[str, dict[int, Run]]
+    warnings: list[str]
+
+    def of(self, wanted: Wanted) -> dict[int, Run]:
+        """The newest run of each seed, by seed."""
+        return self.runs.get(essence_of_wanted(wanted), {})
+
+    def __iter__(self) -> Iterator[Run]:
+        return (run for by_seed in self.runs.values() for run in by_seed.values())
+
+
+def gather(folders: Iterable[Path]) -> Results:
+    """Every finished run below the folders, once."""
+    every: dict[Path, Run] = {}
+    warnings: list[str] = []
+    for folder in folders:
+        runs, said = find_runs(folder)
+        every |= {run.path.resolve(): run for run in runs if run.done and run.path.resolve() not in every}
+        warnings += said
+    found: dict[str, dict[int, Run]] = {}
+    for run in sorted(every.values(), key=age):
+        if (kind := essence_of_run(run)) is not None:
+            found.setdefault(kind, {})[run.seed] = run
+    return Results({kind: dict(sorted(by_seed.items())) for kind, by_seed in found.items()}, warnings)

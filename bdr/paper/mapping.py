@@ -1,0 +1,174 @@
+"""From a printed number to the configuration that it asks for, or to the reason why there is none."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bdr.paper.cells import Cell
+
+if TYPE_CHECKING:
+    from bdr.config import Config
+
+Settings = tuple[tuple[str, Any], ...]
+
+# What a row of a table is here. A row whose parts are not all in METHODS and PLUGINS is "not in this version"; one that
+# is not listed is so too, until somebody adds its line.
+SPECS = {
+    "UCIR": "ucir",
+    "CwD": "ucir+cwd",
+    "AANet": "ucir+aanet",
+    "AANet+CwD": "ucir+aanet+cwd",
+    "iCaRL": "icarl",
+    "BiC": "bic",
+    "WA": "wa",
+    "Bound": "joint",
+    "DER w/o P": "der",
+}
+ADDITIONS: dict[str, tuple[str, Settings]] = {
+    "BDR": ("bdr", ()),
+    "CR": ("bdr", (("bdr.components", "cr"),)),
+    "LA": ("la", ()),
+    "PaCo": ("paco", ()),
+    "BCL": ("bcl", ()),
+    "TADE": ("tade", ()),
+    "reweighting": ("reweight", ()),
+}
+SWITCHES = {  # CR, DC, momentum in table 5
+    (True, False, False): "cr",
+    (True, True, False): "cr+dc",
+    (True, True, True): "cr+dc+momentum",
+}
+DATA = {"CIFAR-100": "cifar100"}
+CLASSES = {"cifar100": 100}
+IMAGES = {"cifar100": 500}  # training images of each class
+
+PAPER: Settings = (("order", "seed-1993"), ("herding", "distance"), ("net", "resnet18"))
+DER: Settings = (("order", "der-2"), ("herding", "dot"), ("net", "resnet18"))
+DER_TRAINING: Settings = (
+    ("statistics", "der"),
+    ("augment.brightness", 63 / 255),
+    ("stage.epochs", 170),
+    ("stage.warmup", 10),
+    ("stage.drops", (110, 130)),
+)
+DER_NOTE = (
+    "T2 in DER's frame: order der-2, dot herding, 170 epochs, warm-up 10, drops at 110 and 130, brightness 63/255, its "
+    "statistics. The paper's ± there is over class orders, ours over training seeds of one order."
+)
+LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # tables 1 and 9 do not say; it is the setting of all the others
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a cell is not run: the paper's number itself ("paper"), the data ("data"), or the method ("version")."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A configuration but for its seed; equal values are the same run."""
+
+    spec: str
+    data: str
+    fields: Settings
+    settings: Settings
+
+    def config(self, seed: int, **fields: Any) -> Config:
+        from bdr.api import configure
+
+        return configure(self.spec, self.data, self.settings, {**dict(self.fields), **fields, "seed": seed})[0]
+
+    def command(self, seed: int) -> str:
+        """The same run by hand."""
+        options = [text for name, value in self.fields for text in (f"--{name}", str(value))]
+        changes = [text for name, value in self.settings for text in ("--set", f"{name}={plain(value)}")]
+        return shlex.join(["bdr", "run", self.spec, "--data", self.data, *options, *changes, "--seed", str(seed)])
+
+
+def plain(value: Any) -> str:
+    return str(list(value)).replace(" ", "") if isinstance(value, tuple) else str(value)
+
+
+AANET_MEMORY = (
+    "AANet's CIFAR-100 numbers fit a fixed total memory (the commands of its README: 40 a class at first), not the "
+    "printed exemplars a class"
+)
+AS_PRINTED: tuple[tuple[Callable[[Cell], bool], str], ...] = (
+    (lambda cell: cell.value is None, "the paper prints a dash"),
+    (
+        lambda cell: cell.table == "T5" and cell.base == "DER",
+        "captioned ImageNet-Subset, but 72.05 and 74.13 are the CIFAR-100 B=0 S=2 cells of T2: which data is unclear",
+    ),
+    (
+        lambda cell: cell.base == "simple-DER" and cell.dataset == "ImageNet-Subset",
+        "simple-DER's ImageNet-Subset cells repeat those of E2E: a copying error",
+    ),
+    (
+        lambda cell: "bal. sampling" in cell.parts,
+        "implausible: 22 % where balanced sampling, done in any usual way, lands far higher",
+    ),
+    (lambda cell: cell.base.startswith("AANet") and cell.dataset == "CIFAR-100", AANET_MEMORY),
+)
+
+
+def mapped(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
+    """What a cell asks for, with one formula of BDR for all cells."""
+    for applies, text in AS_PRINTED:
+        if applies(cell):
+            return Reason("paper", text)
+    if cell.dataset not in DATA:
+        return Reason("data", f"{cell.dataset} is not at hand: this version has no data set of that name")
+    added = [ADDITIONS.get(part) for part in cell.parts[1:]]
+    if cell.base not in SPECS or None in added:
+        return missing_method(cell)
+    spec = "+".join([SPECS[cell.base], *(each[0] for each in added if each)])
+    if not known(spec):
+        return missing_method(cell)
+    settings = [setting for each in added if each for setting in each[1]]
+    return wanted(cell, *with_switches(cell, spec, settings), formula)
+
+
+def missing_method(cell: Cell) -> Reason:
+    return Reason("version", f"{' + '.join(cell.parts)} is not in this version")
+
+
+def known(spec: str) -> bool:
+    from bdr.methods import METHODS
+    from bdr.plugins import PLUGINS
+
+    method, *plugins = spec.split("+")
+    return method in METHODS and all(name in PLUGINS for name in plugins)
+
+
+def with_switches(cell: Cell, spec: str, settings: list[tuple[str, Any]]) -> tuple[str, list[tuple[str, Any]]]:
+    """Table 5 names components instead of BDR, table 7 a momentum."""
+    components = SWITCHES.get((bool(cell.get("CR")), bool(cell.get("DC")), bool(cell.get("momentum"))))
+    if components:
+        spec, settings = f"{spec}+bdr", [*settings, ("bdr.components", components)]
+    if cell.get("beta") is not None:
+        settings = [*settings, ("bdr.beta", cell.get("beta"))]
+    return spec, settings
+
+
+def wanted(cell: Cell, spec: str, settings: list[tuple[str, Any]], formula: str) -> Wanted:
+    """The protocol of the cell's own table: DER's frame for T2, that of the CwD and BDR experiments for the others."""
+    if "bdr" in spec.split("+"):
+        settings = [*settings, ("bdr.formula", formula)]
+    limit = LIMIT if cell.B is None else {"B": cell.B, "S": cell.S, "memory": cell.memory}
+    scenario = (("base", limit["B"]), ("step", limit["S"]), ("memory", limit["memory"]))
+    fields, training = (DER, DER_TRAINING) if cell.table == "T2" else (PAPER, ())
+    return Wanted(spec, DATA[cell.dataset], (*scenario, *fields), (*training, *without_defaults(settings)))
+
+
+def without_defaults(settings: list[tuple[str, Any]]) -> Settings:
+    """What is the default anyway is left out, so that the same run has one description, and one fingerprint."""
+    from bdr.config import fields_of
+    from bdr.plugins import PLUGINS
+
+    defaults = {f"bdr.{name}": default for name, (_, default) in fields_of(PLUGINS["bdr"]).items()}
+    return tuple((name, value) for name, value in settings if defaults.get(name) != value)

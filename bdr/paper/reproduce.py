@@ -1,0 +1,236 @@
+"""`bdr reproduce`: runs what is missing of the paper's tables, and judges what is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+
+from bdr.assemble import choose_device
+from bdr.balance import FORMULAS
+from bdr.errors import UsageError, unknown
+from bdr.paper.cells import Cell, cells_of
+from bdr.paper.found import Results, gather
+from bdr.paper.mapping import Wanted
+from bdr.paper.only import parse_only
+from bdr.paper.schedule import Schedule, parse_seeds, schedule_of
+from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, run_sheet, tally
+from bdr.paper.verdicts import Judged, judge
+from bdr.report.tables import Sheet, as_markdown, as_rich
+
+Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
+RESULTS = Path("results")
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which cells, judged how, from which folders."""
+
+    cells: list[Cell]
+    seeds: list[int]
+    formula: str
+    tolerance: float
+    results: list[Path]
+    runs: Path
+    device: str
+
+    def folders(self) -> list[Path]:
+        """Where results are looked for; a folder that was named must be there, the usual ones need not."""
+        usual = [folder for folder in (RESULTS,) if folder.is_dir()]
+        return (self.results or usual) + ([self.runs] if self.runs.is_dir() else [])
+
+
+@dataclass(frozen=True)
+class Answer:
+    question: Question
+    judged: list[Judged]
+    schedule: Schedule
+    warnings: list[str]
+
+
+def reproduce(
+    tables: Sequence[str],
+    only: str | None = None,
+    seeds: str = "3",
+    formula: str = "corrected",
+    tolerance: float = 0.5,
+    results: Sequence[Path] = (),
+    runs: Path = Path("runs"),
+    root: Path | None = None,
+    device: str | None = None,
+    jobs: int = 1,
+    check: bool = False,
+    dry_run: bool = False,
+    as_json: bool = False,
+    markdown: bool = False,
+    stoppable: Stoppable | None = None,
+) -> None:
+    """Says what the cells ask for, runs what is missing (not with `check` or `dry_run`), and prints the judgement."""
+    refuse_contradictions(check, dry_run, as_json, markdown)
+    question = ask(tables, only, seeds, formula, tolerance, results, runs, device)
+    found = answer(question)
+    if not (check or dry_run) and (missing := found.schedule.missing):
+        refuse_mixed_output(len(missing), as_json, markdown)
+        show(run_sheet(found.schedule), markdown=False)
+        run_all(missing, runs, jobs, machine(root, device), stoppable or unstoppable)
+        found = answer(question)
+    present(found, dry_run, as_json, markdown)
+
+
+def refuse_mixed_output(missing: int, as_json: bool, markdown: bool) -> None:
+    if as_json or markdown:
+        option = "--json" if as_json else "--markdown"
+        raise UsageError(
+            f"{missing} runs are missing, and their display would be mixed with the output of {option}: run without it "
+            f"first, then with --check {option}; or add --dry-run"
+        )
+
+
+def refuse_contradictions(check: bool, dry_run: bool, as_json: bool, markdown: bool) -> None:
+    for one, other, names in ((check, dry_run, "--check and --dry-run"), (as_json, markdown, "--json and --markdown")):
+        if one and other:
+            raise UsageError(f"{names} exclude each other: use one of them")
+
+
+def ask(
+    tables: Sequence[str],
+    only: str | None,
+    seeds: str,
+    formula: str,
+    tolerance: float,
+    results: Sequence[Path],
+    runs: Path,
+    device: str | None,
+) -> Question:
+    if formula not in FORMULAS:
+        raise unknown("formula", formula, FORMULAS)
+    if not 0 <= tolerance < float("inf"):
+        raise UsageError(f"--tolerance {tolerance} is not allowed: it is 0 or more, in points")
+    where = choose_device(device or "auto").type
+    return Question(chosen(tables, only), parse_seeds(seeds), formula, tolerance, list(results), runs, where)
+
+
+def chosen(tables: Sequence[str], only: str | None) -> list[Cell]:
+    picks = parse_only(only)
+    cells = [cell for cell in cells_of(list(tables)) if picks(cell)]
+    if not cells:
+        raise UsageError(f"no cell of {', '.join(tables) or 'no table'} fits --only '{only}'; try --only cifar100")
+    return cells
+
+
+def answer(question: Question) -> Answer:
+    results: Results = gather(question.folders())
+    judged = judge(question.cells, results, question.formula, question.tolerance)
+    schedule = schedule_of(judged, results, question.seeds, question.device)
+    return Answer(question, judged, schedule, results.warnings)
+
+
+def machine(root: Path | None, device: str | None) -> dict[str, Any]:
+    """What belongs to this machine and not to the result."""
+    return {name: str(value) for name, value in {"root": root, "device": device}.items() if value is not None}
+
+
+def run_all(
+    missing: Sequence[tuple[Wanted, int]], runs: Path, jobs: int, here: dict[str, Any], stoppable: Stoppable
+) -> None:
+    """One after the other on the terminal, or several at once."""
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs} is not allowed: it is 1 or more")
+    if jobs > 1:
+        several_at_once(missing, runs, jobs, here, stoppable)
+        return
+    from bdr.assemble import plan_run
+    from bdr.commands import train
+
+    for wanted, seed in missing:
+        train(plan_run(wanted.config(seed, **here), None, runs), stoppable)
+
+
+def several_at_once(
+    missing: Sequence[tuple[Wanted, int]], runs: Path, jobs: int, here: dict[str, Any], stoppable: Stoppable
+) -> None:
+    """The one place that knows how a sweep is called: with a grid file for every run."""
+    from bdr.sweep import run_sweep
+
+    with TemporaryDirectory() as folder:
+        files = [Path(folder) / f"{number}.yaml" for number in range(len(missing))]
+        for file, (wanted, seed) in zip(files, missing, strict=True):
+            file.write_text(json.dumps(grid_of(wanted, seed, here)))  # JSON is YAML
+        run_sweep([str(file) for file in files], {}, [], None, runs, jobs, None, False, stoppable)
+
+
+def grid_of(wanted: Wanted, seed: int, here: dict[str, Any]) -> dict[str, Any]:
+    common = {"data": wanted.data, **dict(wanted.fields), **here}
+    return {"runs": [wanted.spec], "common": common, "set": dict(wanted.settings), "seeds": [seed]}
+
+
+class unstoppable:
+    """For callers without a terminal: nobody asks the run to stop."""
+
+    def __enter__(self) -> Callable[[], bool]:
+        return lambda: False
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def present(found: Answer, dry_run: bool, as_json: bool, markdown: bool) -> None:
+    if as_json:
+        print(json.dumps(plain_answer(found), indent=2, ensure_ascii=False))
+        return
+    question = found.question
+    for warning in found.warnings:
+        Console(stderr=True, highlight=False).print(f"warning: {warning}", markup=False)
+    for sheet in [] if dry_run else cell_sheets(found.judged, question.formula, question.tolerance):
+        show(sheet, markdown)
+    if found.schedule.jobs:
+        show(run_sheet(found.schedule), markdown)
+    lines = commands(found) if dry_run else record_lines(found.judged)
+    say("Would run" if dry_run else "Records behind these numbers", lines, markdown)
+    if not dry_run:
+        print(("\n" if markdown else "") + tally(found.judged))
+
+
+def commands(found: Answer) -> list[str]:
+    """What would run, and why the rest would not."""
+    reasons = [each.reason.text for each in found.judged if each.reason]
+    left = [f"not run, {reasons.count(text)} cells: {text}" for text in dict.fromkeys(reasons)]
+    return [wanted.command(seed) for wanted, seed in found.schedule.missing] + left
+
+
+def plain_answer(found: Answer) -> dict[str, Any]:
+    question = found.question
+    jobs = [
+        {**plain_wanted(job.wanted), "have": job.have, "missing": job.missing, "seconds": job.seconds}
+        for job in found.schedule.jobs
+    ]
+    return {
+        "formula": question.formula,
+        "tolerance": question.tolerance,
+        "seeds": question.seeds,
+        "cells": [as_plain(each) for each in found.judged],
+        "runs": jobs,
+        "notes": list(found.schedule.notes),
+        "warnings": found.warnings,
+    }
+
+
+def show(sheet: Sheet, markdown: bool) -> None:
+    if markdown:
+        print(as_markdown(sheet))
+    else:
+        Console(highlight=False).print(as_rich(sheet))
+
+
+def say(title: str, lines: Sequence[str], markdown: bool) -> None:
+    """Lines that are too long for a table: commands and paths, never broken."""
+    if not lines:
+        return
+    print(f"### {title}\n" if markdown else title)
+    for line in lines:
+        print(f"- {line}" if markdown else f"  {line}")

@@ -1,0 +1,108 @@
+"""Which runs the cells ask for, which of them are there, and what the missing ones take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bdr.display import clock
+from bdr.errors import UsageError
+from bdr.paper.cost import Speed, kind_of, measured
+from bdr.paper.found import Results
+from bdr.paper.mapping import Wanted
+from bdr.paper.verdicts import Judged
+
+SEEDS = (1993, 1994, 1995)  # fixed before the first run
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A configuration that cells ask for, the seeds that are there, and those that are not."""
+
+    wanted: Wanted
+    have: tuple[int, ...]
+    missing: tuple[int, ...]
+    seconds: float | None  # of one run
+
+    @property
+    def time(self) -> str:
+        return UNKNOWN if self.seconds is None else clock(self.seconds)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    jobs: tuple[Job, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def missing(self) -> list[tuple[Wanted, int]]:
+        """What is to run: every configuration with its first missing seed, then with the next."""
+        most = max((len(job.missing) for job in self.jobs), default=0)
+        return [(job.wanted, job.missing[at]) for at in range(most) for job in self.jobs if at < len(job.missing)]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`3`: the first three of the fixed ones; `1993,1994` or `7,`: these."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    counted = "," not in text and len(numbers) == 1 and numbers[0] not in SEEDS
+    if not numbers or min(numbers) < 0 or (counted and not 1 <= numbers[0] <= len(SEEDS)):
+        raise UsageError(
+            f"--seeds {text} is neither a number from 1 to {len(SEEDS)} (the first of {', '.join(map(str, SEEDS))}) "
+            "nor a list such as 1993,1994,1995,1996"
+        )
+    return list(SEEDS[: numbers[0]]) if counted else list(dict.fromkeys(numbers))
+
+
+def schedule_of(judged: Sequence[Judged], results: Results, seeds: Sequence[int], device: str) -> Schedule:
+    """The runs behind the cells, once each."""
+    wanted = list(dict.fromkeys(each.wanted for each in judged if each.wanted))
+    speeds = {net: measured(results, net, device) for net in {dict(each.fields)["net"] for each in wanted}}
+    jobs = tuple(job_of(each, results, seeds, speeds[dict(each.fields)["net"]]) for each in wanted)
+    return Schedule(jobs, tuple(time_notes(jobs, speeds, results, device)))
+
+
+def job_of(wanted: Wanted, results: Results, seeds: Sequence[int], speed: Speed | None) -> Job:
+    have = tuple(results.of(wanted))
+    seconds = None if speed is None else speed.seconds(wanted.config(seed=0))
+    return Job(wanted, have, tuple(seed for seed in seeds if seed not in have), seconds)
+
+
+def time_notes(jobs: Sequence[Job], speeds: dict[str, Speed | None], results: Results, device: str) -> list[str]:
+    """How long all missing runs take here; where nothing was measured here, how long elsewhere."""
+    missing = [job for job in jobs if job.missing]
+    if not missing:
+        return ["Nothing is missing."] if jobs else []
+    notes = []
+    for net, speed in speeds.items():
+        here = [job for job in missing if dict(job.wanted.fields)["net"] == net]
+        notes += [time_note(here, net, speed, device)] if here else []
+        if here and speed is None:
+            notes += [elsewhere(here, net, kind, results) for kind in kinds(results, device)]
+    return [note for note in notes if note]
+
+
+def time_note(jobs: Sequence[Job], net: str, speed: Speed | None, device: str) -> str:
+    count = sum(len(job.missing) for job in jobs)
+    runs = f"{count} missing run{'' if count == 1 else 's'} of {net}"
+    if speed is None:
+        return f"{runs}: time unknown on {device}, where no record of {net} was made."
+    return f"{runs}: {total(jobs, speed)}; less where runs share their first phase."
+
+
+def elsewhere(jobs: Sequence[Job], net: str, kind: str, results: Results) -> str:
+    speed = measured(results, net, kind)
+    return "" if speed is None else f"On {kind}: {total(jobs, speed)}."
+
+
+def total(jobs: Sequence[Job], speed: Speed) -> str:
+    seconds = sum(speed.seconds(job.wanted.config(seed=0)) * len(job.missing) for job in jobs)
+    rates = f"{speed.first:,.0f} and {speed.later:,.0f} images/s"
+    return f"about {clock(seconds)} one after the other, from {speed.records} records on {speed.device} ({rates})"
+
+
+def kinds(results: Results, device: str) -> list[str]:
+    return sorted({kind for run in results if (kind := kind_of(run)) and kind != device})

@@ -1,0 +1,195 @@
+"""Cells, runs and records as tables: for the terminal, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bdr.metrics import OverSeeds
+from bdr.paper.cells import LOSSES, Cell
+from bdr.paper.mapping import DER_NOTE, Wanted
+from bdr.paper.schedule import Job, Schedule
+from bdr.paper.verdicts import ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, Judged
+from bdr.report.tables import NOTHING, Sheet, number
+
+SHORT = {
+    "avg_acc_top1": "avg",
+    "last_acc_top1": "last",
+    "avg_acc_top5": "avg top-5",
+    "last_acc_top5": "last top-5",
+    "params_avg_M": "#p",
+    "initial_loss": "loss at start",
+    "convergence_loss": "loss at end",
+    "final_accuracy": "accuracy",
+}
+
+
+def cell_sheets(judged: Sequence[Judged], formula: str, tolerance: float) -> list[Sheet]:
+    """A sheet for each table and data set."""
+    parts: dict[str, list[Judged]] = {}
+    for each in judged:
+        parts.setdefault(f"{each.cell.table}, {each.cell.dataset}", []).append(each)
+    return [cell_sheet(title, some, formula, tolerance) for title, some in parts.items()]
+
+
+def cell_sheet(title: str, judged: list[Judged], formula: str, tolerance: float) -> Sheet:
+    reasons = list(dict.fromkeys(each.reason.text for each in judged if each.reason))
+    rows = [row_of(each, reasons) for each in judged]
+    header = ["method", "setting", "number", "paper", "ours", "n", "diff", "gain paper", "ours", "verdict"]
+    kept = [at for at in range(len(header)) if at not in unneeded(judged)]
+    title = f"{title}{'' if 2 in kept else ': average incremental accuracy'}"
+    notes = [*reading_notes(judged, formula, tolerance), *(f"({at}) {text}" for at, text in enumerate(reasons, 1))]
+    texts = tuple(kept.index(at) for at in (0, 1, 2, 9) if at in kept)
+    return Sheet(title, [header[at] for at in kept], [[row[at] for at in kept] for row in rows], notes, texts)
+
+
+def unneeded(judged: Sequence[Judged]) -> set[int]:
+    """Columns that would say the same in every row."""
+    same_number = all(each.cell.metric == "avg_acc_top1" for each in judged)
+    return ({2} if same_number else set()) | (set() if any(each.gain for each in judged) else {7, 8})
+
+
+def row_of(judged: Judged, reasons: Sequence[str]) -> list[str]:
+    cell, gain = judged.cell, judged.gain
+    digits = digits_of(cell)
+    paper = with_spread(OverSeeds(cell.value, cell.std, 0), digits)
+    count = f"{len(judged.values)}{'*' if judged.few_seeds else ''}" if judged.wanted else ""
+    gains = [number(gain.paper, sign=True), number(gain.ours.mean, sign=True)] if gain else ["", ""]
+    ours = with_spread(judged.ours, digits)
+    difference = number(judged.difference, digits, sign=True)
+    said = f"see ({reasons.index(judged.reason.text) + 1})" if judged.reason else verdict_of(judged)
+    return [name_of(cell), setting_of(cell), number_of(cell), paper, ours, count, difference, *gains, said]
+
+
+def digits_of(cell: Cell) -> int:
+    return 5 if cell.metric in LOSSES else 2
+
+
+def with_spread(value: OverSeeds, digits: int) -> str:
+    text = number(value.mean, digits)
+    return text if value.spread is None or text == NOTHING else f"{text} ± {number(value.spread, digits)}"
+
+
+def verdict_of(judged: Judged) -> str:
+    gain = judged.gain
+    return judged.verdict if gain is None or gain.ours.mean is None else f"{judged.verdict}, gain {gain.verdict}"
+
+
+def name_of(cell: Cell) -> str:
+    if cell.get("beta") is not None:
+        return f"{cell.method}, beta {cell.get('beta'):g}"
+    switches = "+".join(name for name in ("CR", "DC", "momentum") if cell.get(name))
+    return f"{cell.method} w {switches}" if switches else cell.method
+
+
+def setting_of(cell: Cell) -> str:
+    if cell.B is None:
+        return "not stated"
+    return f"B{cell.B} S{cell.S} " + (f"R{cell.R}" if cell.R is not None else f"M{cell.memory}")
+
+
+def number_of(cell: Cell) -> str:
+    return " ".join(part for part in (cell.get("split"), SHORT[cell.metric]) if part)
+
+
+def reading_notes(judged: Sequence[Judged], formula: str, tolerance: float) -> list[str]:
+    """How to read a sheet: only what occurs in it."""
+    cells = [each.cell for each in judged if each.wanted]
+    several = f"reached: at least the paper's minus {tolerance:g} points; above: more than {tolerance:g} over it."
+    occurring = {
+        f"Formula of BDR in all our cells: {formula}.": any(
+            each.wanted and "bdr" in each.wanted.spec for each in judged
+        ),
+        several: any(cell.is_accuracy for cell in cells),
+        f"Losses: reached within {LOSS_SHARE:.0%}.": any(cell.metric in LOSSES for cell in cells),
+        f"#p: reached within {PARAMETERS:g} million.": any(cell.metric == "params_avg_M" for cell in cells),
+        f"Gain of BDR over its base row, ours over common seeds; same tolerance, {tolerance:g} points.": any(
+            each.gain for each in judged
+        ),
+        "T7 has no row without BDR: gains are over that of T4.": any(c.table == "T7" for c in cells),
+        DER_NOTE: any(cell.table == "T2" for cell in cells),
+        PHASE_NOTE: any(cell.get("split") for cell in cells),
+        f"* fewer than {ENOUGH} seeds: a first impression.": any(each.few_seeds for each in judged),
+    }
+    return [note for note, occurs in occurring.items() if occurs]
+
+
+def run_sheet(schedule: Schedule) -> Sheet:
+    """What the cells ask for: a row a configuration, with the seeds that are there and those that are missing."""
+    rows = [row_of_job(job) for job in schedule.jobs]
+    header = ["run", "B+S", "memory", "order", "net", "epochs", "have", "missing", "time each"]
+    return Sheet("Runs behind these cells", header, rows, list(schedule.notes), texts=(0, 1, 2, 3, 4, 6, 7))
+
+
+def row_of_job(job: Job) -> list[str]:
+    fields, settings = dict(job.wanted.fields), dict(job.wanted.settings)
+    changes = [f"{name}={value}" for name, value in settings.items() if name.startswith("bdr.")]
+    scenario = [f"{fields['base']}+{fields['step']}", str(fields["memory"]), str(fields["order"]), str(fields["net"])]
+    seeds = [seeds_text(job.have), seeds_text(job.missing)]
+    run = " ".join([job.wanted.spec, *changes])
+    return [run, *scenario, str(settings.get("stage.epochs", 160)), *seeds, job.time]
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    return " ".join(map(str, seeds)) or NOTHING
+
+
+def record_lines(judged: Sequence[Judged]) -> list[str]:
+    """Every record behind a number, with what it says: one line for each, under the cells that it serves."""
+    lines = []
+    for each in judged:
+        cell = each.cell
+        place = f"{cell.table} {name_of(cell)}, {cell.dataset}, {setting_of(cell)}, {number_of(cell)}"
+        digits = digits_of(cell)
+        lines += [f"{place}: {each.values[seed]:.{digits}f} from {run.path}" for seed, run in each.runs.items()]
+        lines += [f"{place}, gain: {text}" for text in gain_lines(each)]
+    return lines
+
+
+def gain_lines(judged: Judged) -> list[str]:
+    gain = judged.gain
+    if gain is None:
+        return []
+    told = {seed: f"{value - other:+.2f} over {other:.2f}" for seed, (value, other) in gain.pairs.items()}
+    return [f"{text} from {gain.runs[seed].path}" for seed, text in told.items()]
+
+
+def tally(judged: Sequence[Judged]) -> str:
+    """`18 cells: 3 reached, 9 no result yet, 6 not run`"""
+    words = [each.verdict.partition(" by ")[0].partition(":")[0] for each in judged]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    return f"{len(judged)} cell{'' if len(judged) == 1 else 's'}: {counts}"
+
+
+def as_plain(judged: Judged) -> dict[str, Any]:
+    """A cell for a program."""
+    cell, ours = judged.cell, judged.ours
+    names = ("table", "method", "dataset", "B", "S", "R", "memory", "metric", "value", "std")
+    return {
+        **{name: getattr(cell, name) for name in names},
+        **dict(cell.extra),
+        "ours": {"mean": ours.mean, "spread": ours.spread, "n": ours.n, "few_seeds": judged.few_seeds},
+        "difference": judged.difference,
+        "tolerance": judged.tolerance,
+        "verdict": judged.verdict,
+        "gain": plain_gain(judged),
+        "reason": None if judged.reason is None else {"kind": judged.reason.kind, "text": judged.reason.text},
+        "run": None if judged.wanted is None else plain_wanted(judged.wanted),
+        "records": {str(seed): {"value": judged.values[seed], "path": str(r.path)} for seed, r in judged.runs.items()},
+    }
+
+
+def plain_gain(judged: Judged) -> dict[str, Any] | None:
+    gain = judged.gain
+    if gain is None:
+        return None
+    ours = {"mean": gain.ours.mean, "spread": gain.ours.spread, "n": gain.ours.n}
+    base: dict[str, Any] = {"table": gain.base.table, "method": gain.base.method}
+    base["records"] = {
+        str(seed): {"value": gain.pairs[seed][1], "path": str(run.path)} for seed, run in gain.runs.items()
+    }
+    return {"base": base, "paper": gain.paper, "ours": ours, "tolerance": gain.tolerance, "verdict": gain.verdict}
+
+
+def plain_wanted(wanted: Wanted) -> dict[str, Any]:
+    return {"spec": wanted.spec, "data": wanted.data, **dict(wanted.fields), "settings": dict(wanted.settings)}

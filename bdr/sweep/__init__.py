@@ -1,0 +1,165 @@
+"""Many runs from one command: a grid, side by side, that can be stopped and gone on with by typing it again."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bdr.commands import Stoppable, command_line, err, out
+from bdr.config import parse_setting
+from bdr.engine.run import Interrupted
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run
+from bdr.sweep import mps
+from bdr.sweep.crew import WAITING, Crew
+from bdr.sweep.grid import grids_of, wishes_of
+from bdr.sweep.plan import Planned, plan_sweep
+from bdr.sweep.view import Lines, failures_table, list_table, view
+
+PAUSE = 0.2  # seconds between two looks at the runs
+GRACE = 60.0  # seconds that runs have for saving themselves
+UNDER_MPS = 3  # runs at a time where MPS is to be had: more gain little
+UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def run_sweep(
+    what: Sequence[str],
+    fields: dict[str, Any],
+    settings: Sequence[str],
+    seeds: Sequence[int] | None,
+    runs: Path,
+    jobs: int | None,
+    until: str | None,
+    dry_run: bool,
+    stoppable: Stoppable,
+) -> None:
+    """Trains every run of the grids that is not done yet."""
+    end = None if until is None else time.monotonic() + parse_duration(until)
+    planned, notes = plan_runs(what, fields, settings, seeds, runs)
+    for note in notes:
+        err.print(note, markup=False)
+    if dry_run:
+        out.print(list_table(planned))
+        return
+    cuda = any(run.cuda for run in planned)
+    jobs = checked_jobs(jobs, cuda)
+    several = min(jobs, sum(not run.done for run in planned)) > 1
+    with stoppable() as stopping, view(out) as lines:
+        crew = Crew(planned, jobs, logs_folder(runs), environment(jobs, cuda), lines.tell)
+        say_what_is_done(crew, lines)
+        with mps.side_by_side(cuda and several, lines.tell):
+            reason = work(crew, lines, stopping, end)
+    conclude(crew, reason, until)
+
+
+def plan_runs(
+    what: Sequence[str], fields: dict[str, Any], settings: Sequence[str], seeds: Sequence[int] | None, runs: Path
+) -> tuple[list[Planned], list[str]]:
+    typed = tuple(parse_setting(text) for text in settings)
+    return plan_sweep(wishes_of(grids_of(what), fields, typed, seeds), runs)
+
+
+def parse_duration(text: str) -> float:
+    """`26m`, `1h30m`, `90s` in seconds."""
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UsageError(f"--until '{text}' is not like 26m, 90s or 1h30m")
+    return sum(float(number) * UNITS[unit] for number, unit in parts)
+
+
+def checked_jobs(jobs: int | None, cuda: bool) -> int:
+    """What was asked for; else one run at a time, or a few where a GPU can really run them side by side."""
+    if jobs is None:
+        return UNDER_MPS if cuda and mps.installed() else 1
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs} is not allowed: it is 1 or more")
+    return jobs
+
+
+def environment(jobs: int, cuda: bool) -> dict[str, str]:
+    """On a CPU, runs side by side divide its cores: each using all of them would be slower than one after the other."""
+    cores = max(1, (os.cpu_count() or 1) // jobs)
+    divided = {"OMP_NUM_THREADS": str(cores)} if jobs > 1 and not cuda else {}
+    return divided | os.environ
+
+
+def logs_folder(runs: Path) -> Path:
+    folder = runs / "sweep-logs"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BdrError(f"cannot make {folder}: {error.strerror}; name another folder with --runs") from None
+    return folder
+
+
+def say_what_is_done(crew: Crew, lines: Lines) -> None:
+    for run in crew.of_state("already done"):
+        lines.tell(f"already done {run.name} -> {run.path}")
+
+
+def work(crew: Crew, lines: Lines, stopping: Callable[[], bool], end: float | None) -> str:
+    """Until all runs have ended, or "asked" to stop, or the time is up: "until"."""
+    try:
+        while crew.busy:
+            if stopping() or (end is not None and time.monotonic() >= end):
+                wind_down(crew, lines)
+                return "asked" if stopping() else "until"
+            crew.step()
+            lines.update(crew)
+            time.sleep(PAUSE)
+        return ""
+    finally:
+        crew.end()  # whatever happened, nothing is left running
+
+
+def wind_down(crew: Crew, lines: Lines) -> None:
+    crew.ask()
+    end = time.monotonic() + GRACE
+    while crew.children and time.monotonic() < end:
+        crew.reap()
+        lines.update(crew)
+        time.sleep(PAUSE)
+    for run in crew.children:
+        lines.tell(f"{run.name} did not leave within {GRACE:.0f} s and is ended; its last checkpoint is kept")
+
+
+def conclude(crew: Crew, reason: str, until: str | None) -> None:
+    """The averages, the failures, and how to go on."""
+    show_averages(readable(crew.of_state("done", "already done")))
+    failed, left = crew.of_state("failed"), crew.of_state("stopped", *WAITING)
+    if failed:
+        out.print(failures_table(crew))
+    again = f"go on by typing the same again: {command_line()}"
+    if reason == "asked":
+        raise Interrupted(f"stopped with {len(left)} of {len(crew.runs)} runs to go, and saved; {again}")
+    if left:
+        out.print(
+            f"stopped by --until {until} with {len(left)} of {len(crew.runs)} runs to go; {again}",
+            markup=False,
+            soft_wrap=True,
+        )
+    if failed:
+        raise BdrError(f"{len(failed)} of {len(crew.runs)} runs failed; mend what their logs say, and {again}")
+
+
+def readable(runs: Sequence[Planned]) -> list[Run]:
+    """Their records; one that is damaged is named, and does not hide the others."""
+    found = []
+    for run in runs:
+        try:
+            found.append(Run.open(run.path))
+        except BdrError as error:
+            err.print(f"warning: {error}", markup=False)
+    return found
+
+
+def show_averages(runs: list[Run]) -> None:
+    from bdr import report
+
+    if runs:
+        sheet = report.comparison_sheet(report.compare(runs), "Finished runs")
+        out.print(report.as_rich(sheet, out.width))

@@ -1,0 +1,178 @@
+"""The runs at work: which may start, which wait for a first phase, which are done, failed or stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from bdr.api import now
+from bdr.display import clock
+from bdr.errors import BdrError
+from bdr.records import Run
+from bdr.records.files import writing
+from bdr.sweep.plan import Planned
+
+ENDED_BY_US = (130, -signal.SIGTERM, -signal.SIGKILL)
+WAITING = ("waiting", "held", "elsewhere")
+
+
+class Crew:
+    """Starts runs, so many at a time, and sees them to their end; all it knows of a run is in the run's folder."""
+
+    def __init__(
+        self,
+        runs: Sequence[Planned],
+        jobs: int,
+        logs: Path,
+        environment: dict[str, str],
+        tell: Callable[[str], None] = print,
+    ) -> None:
+        # What has been begun comes first: it goes on where it stands, and others may wait for its first phase.
+        self.runs = sorted(runs, key=lambda run: not run.begun)
+        self.jobs, self.logs, self.environment, self.tell = jobs, logs, environment, tell
+        self.states = {run: "already done" if run.done else "waiting" for run in self.runs}
+        self.children: dict[Planned, subprocess.Popen[bytes]] = {}
+        self.started: dict[Planned, float] = {}
+        self.asked = False
+
+    def of_state(self, *states: str) -> list[Planned]:
+        return [run for run in self.runs if self.states[run] in states]
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.children or self.of_state(*WAITING))
+
+    def step(self) -> None:
+        self.reap()
+        self.fill()
+
+    def fill(self) -> None:
+        """Starts what may start."""
+        for run in self.of_state(*WAITING):
+            if self.is_held(run):
+                self.states[run] = "held"
+            elif len(self.children) < self.jobs:
+                self.start(run)
+            elif self.states[run] == "held":
+                self.states[run] = "waiting"
+
+    def is_held(self, run: Planned) -> bool:
+        """Another run is just training the first phase that this one can take from it."""
+        if run.shared is None or run.begun or run.shared.is_dir():
+            return False
+        return any(other.shared == run.shared and not first_phase_over(other) for other in self.children)
+
+    def log_of(self, run: Planned) -> Path:
+        return self.logs / ("-".join(run.path.parts[-3:]) + ".log")
+
+    def start(self, run: Planned) -> None:
+        log = claimed(self.log_of(run))
+        if log is None:
+            self.leave_to_others(run)
+        elif run.done:  # by the process that had claimed it
+            self.states[run] = "already done"
+            log.close()
+        else:
+            with log:
+                self.launch(run, log)
+
+    def leave_to_others(self, run: Planned) -> None:
+        if self.states[run] != "elsewhere":
+            self.tell(f"{run.name} is under way in another process; waiting for it")
+        self.states[run] = "elsewhere"
+
+    def launch(self, run: Planned, log: IO[bytes]) -> None:
+        with writing(self.log_of(run)):
+            log.write(f"\n{now()} {shlex.join(['bdr', *run.words])}\n".encode())
+            log.flush()
+        goes_on = "going on with" if run.begun else "started"
+        self.children[run] = subprocess.Popen(
+            [sys.executable, "-m", "bdr.sweep.child", str(os.getpid()), *run.words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=self.environment,
+            start_new_session=True,  # a Ctrl-C is for the sweep, which asks the runs once; asked twice they do not save
+        )
+        self.states[run], self.started[run] = "running", time.monotonic()
+        self.tell(f"{goes_on} {run.name} -> {run.path}")
+
+    def reap(self) -> None:
+        for run, child in list(self.children.items()):
+            if child.poll() is not None:
+                del self.children[run]
+                self.record(run, child.returncode)
+
+    def record(self, run: Planned, code: int) -> None:
+        took = clock(time.monotonic() - self.started[run])
+        if run.done:
+            self.states[run] = "done"
+            self.tell(f"done {run.name} in {took}{accuracy_of(run)}")
+        elif self.asked and code in ENDED_BY_US:
+            self.states[run] = "stopped"
+            self.tell(f"stopped {run.name} after {took}")
+        else:
+            self.states[run] = "failed"
+            self.tell(f"failed {run.name} after {took} ({in_words(code)}): {self.last_words(run)}")
+
+    def last_words(self, run: Planned) -> str:
+        with contextlib.suppress(OSError):
+            return self.log_of(run).read_text(errors="replace").strip().splitlines()[-1].strip()
+        return "its log is gone"
+
+    def ask(self) -> None:
+        """Asks all runs to save themselves and leave."""
+        self.asked = True
+        for child in self.children.values():
+            child.send_signal(signal.SIGTERM)
+
+    def end(self) -> None:
+        """Ends what is still there at once; it goes on from its last checkpoint another time."""
+        self.asked = True
+        for child in self.children.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # with the processes that compile for it
+            child.wait()
+        self.reap()
+
+
+def claimed(file: Path) -> IO[bytes] | None:
+    """The log of a run, locked for as long as anyone writes to it: two sweeps never train one run at the same time."""
+    with writing(file):
+        log = file.open("ab")
+    try:
+        import fcntl
+
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.close()
+        return None
+    except (ImportError, OSError):  # a system or a disk without locks
+        pass
+    return log
+
+
+def first_phase_over(run: Planned) -> bool:
+    """Also true of one that trained on its exemplars, and so leaves nothing for others to take."""
+    with contextlib.suppress(BdrError, OSError):
+        return run.begun and bool(Run.open(run.path).phases)
+    return False
+
+
+def accuracy_of(run: Planned) -> str:
+    with contextlib.suppress(BdrError, OSError):
+        last = Run.open(run.path).phases[-1]["accuracy"]
+        return ": " + ", ".join(f"{name} {value:.2f} %" for name, value in last.items())
+    return ""
+
+
+def in_words(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"

@@ -1,0 +1,159 @@
+"""What every run of a sweep will be: its folder, its first phase, its work; all checked before anything trains."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from bdr import api
+from bdr.assemble import load_data, plan_run
+from bdr.config import Config
+from bdr.data.images import DataSet
+from bdr.errors import BdrError, UsageError
+from bdr.sweep.grid import Wish
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that has been checked, and the words that start it."""
+
+    label: str
+    seed: int
+    words: tuple[str, ...]  # what is typed after `bdr`
+    path: Path
+    shared: Path | None  # where a first phase equal to this one's is, or will be
+    amounts: tuple[int, ...]  # images that pass through training, of each phase
+    epochs: tuple[int, ...]  # of each phase
+    cuda: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} seed {self.seed}"
+
+    @property
+    def begun(self) -> bool:
+        return (self.path / "run.json").is_file()
+
+    @property
+    def done(self) -> bool:
+        return self.begun and (self.path / "DONE").is_file()
+
+
+def plan_sweep(wishes: Sequence[Wish], runs: Path) -> tuple[list[Planned], list[str]]:
+    """All runs, each once, and what was adapted in their configurations, as sentences."""
+    made: dict[str, tuple[Wish, Config]] = {}
+    notes: list[str] = []
+    for wish in wishes:
+        config, said = configuration(wish)
+        made.setdefault(config.model_dump_json(), (wish, config))
+        notes += [note for note in said if note not in notes]
+    labelled = [(wish.label, config) for wish, config in made.values()]
+    # A CUDA context in this process would hold memory, and stay outside of MPS, for as long as the sweep lasts.
+    find = facts_elsewhere if may_use_cuda(config for _, config in labelled) else facts_of
+    found = find(labelled, runs)
+    planned = [made_of(*each, facts, runs) for each, facts in zip(made.values(), found, strict=True)]
+    check_folders(planned)
+    return planned, notes
+
+
+def configuration(wish: Wish) -> tuple[Config, list[str]]:
+    try:
+        config, notes = api.configure(wish.what, wish.data, wish.settings)
+        return (config if wish.seed is None else api.changed(config, {"seed": wish.seed})), notes
+    except UsageError as error:
+        raise UsageError(f"{wish.label}: {error}") from None
+
+
+def may_use_cuda(configs: Iterable[Config]) -> bool:
+    return any(config.device != "cpu" for config in configs) and torch.cuda.is_available()
+
+
+def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str, Any]]:
+    """Folder, first phase and work of every run; each data set is loaded once."""
+    loaded: dict[tuple[Any, ...], DataSet] = {}
+    found = []
+    for label, config in configs:
+        try:
+            key = config.data, config.root, config.size
+            if key not in loaded:
+                loaded[key] = load_data(api.changed(config, {"statistics": "default", "augment": {}}))
+            found.append(facts(config, runs, loaded[key]))
+        except BdrError as error:
+            raise type(error)(f"{label}: {error}") from None
+    return found
+
+
+def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
+    plan = plan_run(config, None, runs, data)
+    experiment = plan.experiment
+    return {
+        "path": str(experiment.path),
+        "shared": None if experiment.shared is None else str(experiment.shared),
+        "amounts": [sum(of_phase) for of_phase in plan.workload()],
+        "epochs": [sum(stage.epochs for stage in of_phase) for of_phase in experiment.stages],
+        "cuda": experiment.device.type == "cuda",
+    }
+
+
+def facts_elsewhere(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str, Any]]:
+    """The same, found by another process on the device that the runs will use: there the keys are theirs."""
+    asked = {"runs": str(runs), "configs": [(label, config.model_dump(mode="json")) for label, config in configs]}
+    code = "from bdr.sweep.plan import answer; answer()"
+    said = subprocess.run([sys.executable, "-c", code], input=json.dumps(asked), capture_output=True, text=True)
+    if said.returncode:
+        reason = (said.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise BdrError(f"the runs could not be checked: {reason}")
+    answered = json.loads(said.stdout.splitlines()[-1])
+    if "error" in answered:
+        raise (UsageError if answered["usage"] else BdrError)(answered["error"])
+    return answered["facts"]
+
+
+def answer() -> None:
+    """Reads configurations from stdin, and prints their facts, or why one cannot be."""
+    asked = json.load(sys.stdin)
+    try:
+        configs = [(label, Config.model_validate(config)) for label, config in asked["configs"]]
+        print(json.dumps({"facts": facts_of(configs, Path(asked["runs"]))}))
+    except BdrError as error:
+        print(json.dumps({"error": str(error), "usage": isinstance(error, UsageError)}))
+
+
+def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
+    shared = None if found["shared"] is None else Path(found["shared"])
+    work = tuple(found["amounts"]), tuple(found["epochs"])
+    words = tuple(words_of(wish, config, runs))
+    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, *work, found["cuda"])
+
+
+def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
+    """The very `bdr run` that makes this configuration."""
+    data = [] if wish.data is None else ["--data", wish.data]
+    settings = [f"{name}={as_typed(value)}" for name, value in wish.settings]
+    chosen = ["--seed", str(config.seed), "--runs", str(runs)]
+    return ["run", wish.what, *data, *chosen, *(word for setting in settings for word in ("--set", setting))]
+
+
+def as_typed(value: Any) -> str:
+    """A value as YAML in one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=sys.maxsize, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
+
+
+def check_folders(planned: Sequence[Planned]) -> None:
+    """Two configurations that differ in nothing that touches the result would write into one folder."""
+    taken: dict[Path, Planned] = {}
+    for run in planned:
+        if (other := taken.setdefault(run.path, run)) is not run:
+            raise UsageError(
+                f"{other.name} and {run.name} are the same run, {run.path}: they differ only in what does not touch "
+                "the result, such as keep or device; leave one out"
+            )

@@ -1,0 +1,161 @@
+"""How a sweep looks: one live table on a terminal, plain lines elsewhere; the list of a dry run; what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bdr.display import clock
+from bdr.errors import BdrError
+from bdr.records import Run
+from bdr.sweep.crew import WAITING, Crew
+from bdr.sweep.plan import Planned
+
+COLUMNS = ("run", "seed", "state", "phase", "accuracy", "images/s", "left")
+SAID = {"held": "waits for a first phase", "elsewhere": "in another process"}
+
+
+class Progress(NamedTuple):
+    """How far a run is, as its records say."""
+
+    phase: str = ""
+    accuracy: str = ""
+    speed: str = ""
+    left: str = ""
+
+
+def progress_of(run: Planned) -> Progress:
+    # A run that is just cutting back its records is read again a second later.
+    with contextlib.suppress(BdrError, OSError):
+        return read_progress(run, Run.open(run.path)) if run.begun else Progress()
+    return Progress()
+
+
+def read_progress(run: Planned, there: Run) -> Progress:
+    finished, phases = len(there.phases), len(run.amounts)
+    accuracy = f"{there.phases[-1]['accuracy'].get('cnn', math.nan):.2f}" if finished else ""
+    where = f"{min(finished, phases - 1)} of 0..{phases - 1}"
+    if there.done or not there.epochs:
+        return Progress(where, accuracy)
+    speed = there.epochs[-1]["images_per_second"]
+    return Progress(where, accuracy, f"{speed:,.0f}", clock(images_left(run, there) / speed))
+
+
+def images_left(run: Planned, there: Run) -> float:
+    now = len(there.phases)
+    if now >= len(run.amounts):
+        return 0.0
+    trained = sum(line["phase"] == now for line in there.epochs)
+    return sum(run.amounts[now:]) - run.amounts[now] * min(1.0, trained / run.epochs[now])
+
+
+class Lines:
+    """A line when something happens."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def tell(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def update(self, crew: Crew) -> None: ...
+
+
+class LiveTable(Lines):
+    """A table of what is under way and what is to come; the lines scroll by above it."""
+
+    def __init__(self, console: Console, every: float = 1.0) -> None:
+        super().__init__(console)
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+        self.every, self.drawn_at = every, 0.0
+
+    def __enter__(self) -> Lines:
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def update(self, crew: Crew) -> None:
+        if time.monotonic() - self.drawn_at >= self.every:
+            self.drawn_at = time.monotonic()
+            self.live.update(live_table(crew, max(3, self.console.height - 8)), refresh=True)
+
+
+def view(console: Console) -> Lines:
+    return LiveTable(console) if console.is_terminal else Lines(console)
+
+
+def new_table(title: str, columns: Sequence[str], numbers: Sequence[str] = ()) -> Table:
+    table = Table(title=Text(title))
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return table
+
+
+def live_table(crew: Crew, rows: int) -> Table:
+    """Running first, then failed, then to come; done ones are a number in the title."""
+    shown = [*crew.of_state("running"), *crew.of_state("failed", "stopped"), *crew.of_state(*WAITING)]
+    table = new_table(counts(crew), COLUMNS, ("seed", "phase", "accuracy", "images/s", "left"))
+    for run in shown[:rows]:
+        state = SAID.get(crew.states[run], crew.states[run])
+        table.add_row(*(Text(cell) for cell in (run.label, str(run.seed), state, *progress_of(run))))
+    if len(shown) > rows:
+        table.caption = f"and {len(shown) - rows} more"
+    return table
+
+
+def counts(crew: Crew) -> str:
+    alone = {name: (name,) for name in ("running", "failed", "stopped")}
+    groups: dict[str, tuple[str, ...]] = {"done": ("done", "already done"), **alone, "waiting": WAITING}
+    numbers = {name: len(crew.of_state(*states)) for name, states in groups.items()}
+    return f"{len(crew.runs)} runs: " + ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
+
+
+def list_table(runs: Sequence[Planned]) -> Table:
+    """What a sweep would do."""
+    todo = sum(not run.done for run in runs)
+    table = new_table(f"{len(runs)} runs, {todo} to do", ("#", "run", "seed", "state", "first phase", "folder"), ("#",))
+    for number, run in enumerate(runs, 1):
+        cells = str(number), run.label, str(run.seed), state_of(run), first_phase_of(run, runs), str(run.path)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def state_of(run: Planned) -> str:
+    if run.done:
+        return "done"
+    return f"in phase {progress_of(run).phase}" if run.begun else "new"
+
+
+def first_phase_of(run: Planned, runs: Sequence[Planned]) -> str:
+    """Where a run's first phase will come from."""
+    alike = [number for number, other in enumerate(runs, 1) if run.shared and other.shared == run.shared]
+    mine = runs.index(run) + 1
+    if run.begun:
+        return "" if run.done else "begun"
+    if run.shared and run.shared.is_dir():
+        return "trained before"
+    if not alike or alike[0] == mine:
+        return f"trained, also for {', '.join(map(str, alike[1:]))}" if alike[1:] else "trained"
+    return f"as {alike[0]}"
+
+
+def failures_table(crew: Crew) -> Table:
+    table = new_table("Failed", ("run", "the last line of its log", "log"))
+    for run in crew.of_state("failed"):
+        table.add_row(*map(Text, (run.name, crew.last_words(run), str(crew.log_of(run)))))
+    return table
