@@ -60,11 +60,9 @@ class ResNet(Backbone):
 
 
 def initialise(module: nn.Module) -> None:
-    """Kaiming-normal by fan-out for convolutions; batch norm starts as the identity, and counts no batches."""
+    """Kaiming-normal by fan-out for convolutions; batch norm starts as the identity."""
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    if isinstance(module, nn.BatchNorm2d):
-        module.num_batches_tracked = None  # with a fixed momentum nothing reads it, and each is a kernel a step
 
 
 def resnet18(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
