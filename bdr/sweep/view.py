@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import NamedTuple
 
 from rich.console import Console
@@ -20,6 +21,7 @@ from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.plan import Planned
 
 COLUMNS = ("run", "seed", "state", "phase", "accuracy", "images/s", "left")
+LONGEST_WORDS = 160  # of a failure in the table; the log has all of it
 SAID = {"held": "waits for a first phase", "elsewhere": "in another process"}
 
 
@@ -157,5 +159,6 @@ def first_phase_of(run: Planned, runs: Sequence[Planned]) -> str:
 def failures_table(crew: Crew) -> Table:
     table = new_table("Failed", ("run", "the last line of its log", "log"))
     for run in crew.of_state("failed"):
-        table.add_row(*map(Text, (run.name, crew.last_words(run), str(crew.log_of(run)))))
+        words = shorten(crew.last_words(run), LONGEST_WORDS, placeholder=" ...")
+        table.add_row(*map(Text, (run.name, words, str(crew.log_of(run)))))
     return table
