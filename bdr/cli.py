@@ -30,6 +30,18 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a
 RunsFolder = Annotated[Path, typer.Option("--runs", help="The folder that runs are kept in.")]
 Root = Annotated[Path | None, typer.Option(help="The folder that the data set is in.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; chosen by itself if not given.")]
+Data = Annotated[str | None, typer.Option(help="A data set; see bdr list data. Default: digits.")]
+Base = Annotated[int | None, typer.Option(help="Classes of the first phase; 0: as many as a step.")]
+Step = Annotated[int | None, typer.Option(help="Classes that each later phase brings.")]
+Memory = Annotated[str | None, typer.Option(help="Exemplars: 20/class, or 2000 in total.")]
+Herding = Annotated[str | None, typer.Option(help="How exemplars are chosen: distance, dot or random.")]
+Order = Annotated[str | None, typer.Option(help="Class order: seed-1993, natural, podnet-1, a list, ...")]
+Net = Annotated[str | None, typer.Option(help="The backbone; see bdr list nets.")]
+Phases = Annotated[int | None, typer.Option(help="Stop after so many phases.")]
+Precision = Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; bf16 on a GPU if not given.")]
+Engine = Annotated[str | None, typer.Option(help="eager, compile or graph; graph on a GPU if not given.")]
+Keep = Annotated[str | None, typer.Option(help="Models to keep: last, all (of every phase) or none.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -80,26 +92,26 @@ def run(
     what: Annotated[
         str | None, typer.Argument(help="METHOD+PLUGIN+..., a recipe, or package.module:MyMethod+bdr.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="A data set; see bdr list data. Default: digits.")] = None,
+    data: Data = None,
     root: Root = None,
-    base: Annotated[int | None, typer.Option(help="Classes of the first phase; 0: as many as a step.")] = None,
-    step: Annotated[int | None, typer.Option(help="Classes that each later phase brings.")] = None,
+    base: Base = None,
+    step: Step = None,
     uneven: Annotated[bool, typer.Option("--uneven", help="Allow a smaller last phase.")] = False,
-    memory: Annotated[str | None, typer.Option(help="Exemplars: 20/class, or 2000 in total.")] = None,
-    herding: Annotated[str | None, typer.Option(help="How exemplars are chosen: distance, dot or random.")] = None,
-    order: Annotated[str | None, typer.Option(help="Class order: seed-1993, natural, podnet-1, a list, ...")] = None,
-    net: Annotated[str | None, typer.Option(help="The backbone; see bdr list nets.")] = None,
+    memory: Memory = None,
+    herding: Herding = None,
+    order: Order = None,
+    net: Net = None,
     seed: Annotated[int | None, typer.Option(help="Seed of training (the class order has its own).")] = None,
     seeds: Annotated[str | None, typer.Option(help="Several, one run each: 1993,1994,1995.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")] = None,
+    set_: Settings = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file of fields, as --print-config prints.")] = None,
     out: Annotated[Path | None, typer.Option(help="The run directory itself, instead of one below --runs.")] = None,
     runs: RunsFolder = Path("runs"),
-    phases: Annotated[int | None, typer.Option(help="Stop after so many phases.")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; bf16 on a GPU if not given.")] = None,
+    phases: Phases = None,
+    precision: Precision = None,
     device: Device = None,
-    engine: Annotated[str | None, typer.Option(help="eager, compile or graph; graph on a GPU if not given.")] = None,
-    keep: Annotated[str | None, typer.Option(help="Models to keep: last, all (of every phase) or none.")] = None,
+    engine: Engine = None,
+    keep: Keep = None,
     val: Annotated[float | None, typer.Option(help="Share of the training images held out for validation.")] = None,
     size: Annotated[int | None, typer.Option(help="Pixels a side, for folders of images.")] = None,
     checkpoint_every: Annotated[float | None, typer.Option(help="Seconds between checkpoints (20).")] = None,
@@ -232,20 +244,20 @@ def sweep(
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,1995.")] = None,
     until: Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")] = None,
-    data: Annotated[str | None, typer.Option(help="A data set; see bdr list data. Default: digits.")] = None,
+    data: Data = None,
     root: Root = None,
-    base: Annotated[int | None, typer.Option(help="Classes of the first phase; 0: as many as a step.")] = None,
-    step: Annotated[int | None, typer.Option(help="Classes that each later phase brings.")] = None,
-    memory: Annotated[str | None, typer.Option(help="Exemplars: 20/class, or 2000 in total.")] = None,
-    herding: Annotated[str | None, typer.Option(help="How exemplars are chosen: distance, dot or random.")] = None,
-    order: Annotated[str | None, typer.Option(help="Class order: seed-1993, natural, podnet-1, a list, ...")] = None,
-    net: Annotated[str | None, typer.Option(help="The backbone; see bdr list nets.")] = None,
-    phases: Annotated[int | None, typer.Option(help="Stop after so many phases.")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; bf16 on a GPU if not given.")] = None,
-    engine: Annotated[str | None, typer.Option(help="eager, compile or graph; graph on a GPU if not given.")] = None,
-    keep: Annotated[str | None, typer.Option(help="Models to keep: last, all (of every phase) or none.")] = None,
+    base: Base = None,
+    step: Step = None,
+    memory: Memory = None,
+    herding: Herding = None,
+    order: Order = None,
+    net: Net = None,
+    phases: Phases = None,
+    precision: Precision = None,
+    engine: Engine = None,
+    keep: Keep = None,
     device: Device = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")] = None,
+    set_: Settings = None,
     runs: RunsFolder = Path("runs"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, stop.")] = False,
 ) -> None:
