@@ -486,15 +486,27 @@ def in_the_second_phase(runs):
     return lambda: any(file.read_text() for file in runs.rglob("phases.jsonl"))
 
 
+def going_on_in_the_second_phase(runs):
+    """The sweep listens to signals, and its run has begun a further step: a signal too early would end the tests."""
+    nobody, recorded = signal.getsignal(signal.SIGINT), checkpoints_in(runs)
+    started = in_the_second_phase(runs)
+    return lambda: signal.getsignal(signal.SIGINT) is not nobody and started() and checkpoints_in(runs) != recorded
+
+
+def checkpoints_in(runs):
+    return {file.name for file in runs.rglob("checkpoint/*")}
+
+
 @pytest.mark.slow
 def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, tmp_path):
     runs, what = tmp_path / "runs", ["sweep_own:Paced"]
-    code, said = swept(what, runs, until="6s")
+    fields = FIELDS | {"checkpoint_every": 1}
+    code, said = swept(what, runs, fields, until="6s")
     assert code == 0
     assert "stopped by --until 6s with 1 of 1 runs to go; go on by typing the same again: bdr" in said
 
-    thread = when(in_the_second_phase(runs), lambda: os.kill(os.getpid(), signal.SIGINT))
-    code, said = swept(what, runs)
+    thread = when(going_on_in_the_second_phase(runs), lambda: os.kill(os.getpid(), signal.SIGINT))
+    code, said = swept(what, runs, fields)
     thread.join()
     assert code == 130
     assert "stopped with 1 of 1 runs to go, and saved" in said
@@ -502,7 +514,7 @@ def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, tmp_pat
     assert "stopped on request; the state is saved" in (path / "log.txt").read_text()
 
     (own / "hurry").touch()
-    code, said = swept(what, runs)
+    code, said = swept(what, runs, fields)
     assert code == 0, said
     assert "going on with sweep_own:Paced" in said
     assert_equal(path, train(tmp_path / "whole", *what, phases=2))
