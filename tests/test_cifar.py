@@ -63,4 +63,5 @@ def test_the_whole_method_goes_through_every_stage(cifar, tmp_path):
     assert terms[:2] == [{"ce", "cwd"}] * 2
     assert terms[2:] == [{"ce", "less_forget", "margin", "ce_old"}] * 4
     assert all(np.isfinite(line["loss"]) for line in run.epochs)
-    assert bdr.load(result.path, phase=1, device="cpu", data=data).net.head.layout() == {"old": 4, "new": 3}
+    layout = {"old": 4, "new": 3, "dim": 64}
+    assert bdr.load(result.path, phase=1, device="cpu").net.head.layout() == layout

@@ -148,7 +148,7 @@ def test_the_difference_is_paired_over_common_seeds(runs):
 def test_a_protocol_that_differs_is_said(tmp_path, runs):
     other = make_run(tmp_path, "icarl", 1993, protocol={**PROTOCOL, "memory": "20 per class"})
     assert "All methods share one protocol." in compare(runs).notes
-    said = "The protocols differ beyond the method, in memory (3 per class, 20 per class): compare with care."
+    said = "The protocols differ beyond the method: memory is 3 per class for ucir and 20 per class for icarl."
     assert compare([runs[0], other]).notes[0] == said
 
 
