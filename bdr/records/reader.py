@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -103,12 +104,18 @@ def _open_whole(path: Path) -> Run:
     return run
 
 
+def _run_folders(root: Path) -> list[Path]:
+    """Folders that look like runs; os.walk passes over what a run under way removes meanwhile."""
+    found = [Path(folder) for folder, _, files in os.walk(root) if {"run.json", "phases.jsonl"} & set(files)]
+    return sorted(found)
+
+
 def find_runs(root: Path) -> tuple[list[Run], list[str]]:
     """All runs at or below a folder, and a warning for each that is damaged or has no phase yet: it is skipped."""
     if not Path(root).is_dir():
         raise UsageError(f"{root} is not a folder: name the folder that the runs are in")
     runs, warnings = [], []
-    for folder in sorted({file.parent for name in ("run.json", "phases.jsonl") for file in Path(root).rglob(name)}):
+    for folder in _run_folders(Path(root)):
         try:
             runs.append(_open_whole(folder))
         except (BdrError, OSError) as error:
