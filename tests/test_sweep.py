@@ -533,7 +533,7 @@ time.sleep(600)
 def test_runs_save_themselves_when_their_sweep_is_killed(own, tmp_path):
     (run,) = planned(["sweep_own:Paced"], tmp_path / "runs", settings=SETTINGS)
     parent = subprocess.Popen([sys.executable, "-c", PARENT, *run.words], stdout=subprocess.DEVNULL)
-    wait_until(in_the_second_phase(tmp_path))
+    wait_until(in_the_second_phase(tmp_path / "runs"))
     time.sleep(0.1)
     parent.kill()
     parent.wait()
