@@ -17,12 +17,13 @@ Centring with ln K changes nothing under a softmax and makes a flat pihat a zero
 
 from __future__ import annotations
 
-import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from bdr.fusing import fused
 
 FORMULAS = ("corrected", "released", "anchored")
 COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
@@ -73,6 +74,58 @@ def last_to_appear(y: Tensor) -> Tensor:
     """(1,) the class whose first sample comes last in the batch."""
     first = (y[:, None] == y[None, :]).int().argmax(1)
     return y.gather(0, first.argmax(0, keepdim=True))
+
+
+def centred(pi: Tensor, tau: float, formula: str) -> Tensor:
+    """tau ln(K pi); the released code adds 1e-12 inside its logarithm."""
+    log = torch.log(pi**tau + 1e-12) if formula == "released" else tau * torch.log(pi)
+    return log + tau * torch.log(torch.ones_like(pi).sum())  # K as a tensor: it grows, and the code is compiled once
+
+
+class Statistics(NamedTuple):
+    """What moves with every batch."""
+
+    mean: Tensor  # (K, D) running class means of the features
+    spread: Tensor  # (K,) running mean squared distance to the class mean
+    offset: Tensor  # (K,) what is added to the logits
+
+
+@fused(count=0, mean=0, spread=0, offset=0, initial=0, y=1)
+def moved(
+    features: Tensor,
+    y: Tensor,
+    count: Tensor,
+    mean: Tensor,
+    spread: Tensor,
+    offset: Tensor,
+    initial: Tensor,
+    m_prime: float,
+    beta: float,
+    tau: float,
+    formula: str,
+) -> Statistics:
+    """The statistics after one batch: equations 4 and 5."""
+    member = memberships(y, len(count), mean.dtype)
+    here = member.sum(0)
+    keep = count / (count + here)
+    mean = keep[:, None] * mean + (member.T @ features) / (count + here)[:, None]
+    spread = moved_spread(features, y, member, here, keep, mean, spread, formula)
+    pi = mix(m_prime, frequency(count), compensation(spread))
+    if formula == "anchored":
+        return Statistics(mean, spread, centred(beta * initial + (1 - beta) * pi, tau, formula))
+    return Statistics(mean, spread, offset.lerp(centred(pi, tau, formula), 1 - beta))
+
+
+def moved_spread(
+    features: Tensor, y: Tensor, member: Tensor, here: Tensor, keep: Tensor, mean: Tensor, spread: Tensor, formula: str
+) -> Tensor:
+    total = (member * squared_distances(features, mean, y)).sum(0)
+    in_batch = total / here.clamp(min=SMALLEST_SPREAD)
+    if formula == "released":  # the released code's slip: every class moves at the pace of a single one
+        keep = keep.gather(0, last_to_appear(y)) if y.dim() == 1 else keep
+    # One sample tells nothing of a spread; a mixed batch has soft counts, so the bound lies between one and two.
+    fewest = 0.0 if formula == "anchored" else 1.5
+    return torch.where(here > fewest, keep * spread + (1 - keep) * in_batch, spread)
 
 
 class BDR(nn.Module):
@@ -142,37 +195,16 @@ class BDR(nn.Module):
         spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
         self.spread = typical_where_unknown(spread, self.count)
         self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
-        self.offset = self.centred(self.initial)
-
-    def centred(self, pi: Tensor) -> Tensor:
-        """tau ln(K pi); the released code adds 1e-12 inside its logarithm."""
-        log = torch.log(pi**self.tau + 1e-12) if self.formula == "released" else self.tau * torch.log(pi)
-        return log + self.tau * math.log(self.classes)
+        self.offset = centred(self.initial, self.tau, self.formula)
 
     @torch.no_grad()
     def observe(self, features: Tensor, y: Tensor) -> None:
-        """Moves mean, spread and offset by one batch: equations 4 and 5."""
+        """Moves mean, spread and offset by one batch, in place."""
         features = features.detach().to(self.mean.dtype)
-        member = memberships(y, self.classes, self.mean.dtype)
-        here = member.sum(0)
-        keep = self.count / (self.count + here)
-        self.mean.copy_(keep[:, None] * self.mean + (member.T @ features) / (self.count + here)[:, None])
-        self.move_spread(features, y, member, here, keep)
-        pi = mix(self.m_prime, frequency(self.count), compensation(self.spread))
-        if self.formula == "anchored":
-            self.offset.copy_(self.centred(self.beta * self.initial + (1 - self.beta) * pi))
-        else:
-            self.offset.lerp_(self.centred(pi), 1 - self.beta)
-
-    def move_spread(self, features: Tensor, y: Tensor, member: Tensor, here: Tensor, keep: Tensor) -> None:
-        total = (member * squared_distances(features, self.mean, y)).sum(0)
-        in_batch = total / here.clamp(min=SMALLEST_SPREAD)
-        if self.formula == "released":  # the released code's slip: every class moves at the pace of a single one
-            keep = keep.gather(0, last_to_appear(y)) if y.dim() == 1 else keep
-        # One sample tells nothing of a spread; a mixed batch has soft counts, so the bound lies between one and two.
-        fewest = 0.0 if self.formula == "anchored" else 1.5
-        moved = keep * self.spread + (1 - keep) * in_batch
-        self.spread.copy_(torch.where(here > fewest, moved, self.spread))
+        before = (self.count, self.mean, self.spread, self.offset, self.initial)
+        after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
+        for mine, new in zip((self.mean, self.spread, self.offset), after, strict=True):
+            mine.copy_(new)
 
     def check(self, logits: Tensor, features: Tensor, y: Tensor) -> None:
         """Shapes that would broadcast in silence, or fail after the statistics have moved."""

@@ -43,11 +43,13 @@ def seconds_per_image(plan: Plan) -> float:
     stage = experiment.stages[0][0]
     fit = Fit(Objective(method.to(experiment.device).train(), (), phase, stage), stage, 0, pool, "eager")
     epoch = pool.epoch(stage.draw, 0, stage.batch, 0)
-    fit.step(epoch.rows[0], epoch.draws.at(0))
+    fit.step.open(epoch, None)
+    fit.step()
     started = time.perf_counter()
-    for step in range(TIMED_STEPS):
-        values = fit.step(epoch.rows[step % epoch.steps], epoch.draws.at(step % epoch.steps))
-    values.cpu()
+    for _ in range(TIMED_STEPS):
+        fit.clock.step.zero_()
+        fit.step()
+    fit.step.log.cpu()
     return (time.perf_counter() - started) / (TIMED_STEPS * epoch.rows.shape[1])
 
 

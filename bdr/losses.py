@@ -6,12 +6,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bdr.fusing import fused
 from bdr.types import Outputs
+
+
+@fused(logits=1, y=1)
+def softmax_loss(logits: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(logits, y, reduction="none")
 
 
 def cross_entropy(out: Outputs, y: Tensor) -> Tensor:
     """(B,) softmax cross-entropy; y holds ids or mixtures."""
-    return F.cross_entropy(out.logits, y, reduction="none")
+    return softmax_loss(out.logits, y)
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -20,6 +26,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return (values * weight).sum() / weight.sum().clamp(min=1)
 
 
+@fused()
 def cosine_distance(features: Tensor, reference: Tensor) -> Tensor:
     """(B,) one minus the cosine of each pair."""
     return 1 - F.cosine_similarity(features, reference)

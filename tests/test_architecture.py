@@ -17,7 +17,7 @@ from bdr.plugins import PLUGINS
 
 HOME = Path(package.__file__).parent
 HEAVY = {"torch", "numpy", "matplotlib", "sklearn"}
-FREE = {"bdr.errors", "bdr.seeding", "bdr.version"}  # small things that anyone may use
+FREE = {"bdr.errors", "bdr.fusing", "bdr.seeding", "bdr.version"}  # small things that anyone may use
 
 # What each part may import of the package, besides itself and FREE; a name covers all that is below it.
 RULES = {
@@ -37,6 +37,7 @@ RULES = {
     "metrics": set(),
     "report": {"bdr.records", "bdr.metrics"},
     "errors": set(),
+    "fusing": set(),
     "seeding": set(),
     "version": set(),
     # the doors: they may know everything, and nothing above may know them

@@ -154,13 +154,17 @@ def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two
     stage = Stage(epochs=1, batch=16, lr=0.01)
     world.begin(stage)
     fit = Fit(world.objective(stage), stage, 0, world.pool, engine)
-    epochs = [world.pool.epoch("all", 0, 16, epoch) for epoch in range(-(-steps // fit.steps))]
-    draws = [(epoch.rows[i], epoch.draws.at(i)) for epoch in epochs for i in range(epoch.steps)][:steps]
+    values = []
     with eager_between_steps("graph"):
-        values = [fit.step(*draws[0]).clone()]
-        with unread(device):
-            values += [fit.step(*draw).clone() for draw in draws[1:]]
-    return torch.stack(values).cpu(), fit.step.names
+        for epoch in range(-(-steps // fit.steps)):
+            fit.clock.step.zero_()
+            fit.step.open(world.pool.epoch("all", 0, 16, epoch), None)
+            fit.step()
+            with unread(device):
+                for _ in range(1, fit.steps):
+                    fit.step()
+            values.append(fit.step.log.clone())
+    return torch.cat(values)[:steps].cpu(), fit.step.names
 
 
 class unread:

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from bdr.assemble import plan_run
 from bdr.config import Config, changed
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
-from bdr.data.pool import Epoch, Pool
+from bdr.data.pool import Pool
 from bdr.data.sets import from_arrays
 from bdr.engine.fit import Fit, set_modes
 from bdr.engine.objective import Objective
@@ -124,23 +123,21 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - started
 
 
-def steps_of(fit: Fit, epoch: Epoch, count: int) -> None:
-    """Steps as an epoch makes them, the log of their values included."""
-    log: Tensor | None = None
+def steps_of(fit: Fit, count: int) -> None:
+    """Steps as epochs make them, the draws included."""
     for place in range(count):
-        row = place % epoch.steps
-        values = fit.step(epoch.rows[row], epoch.draws.at(row))
-        log = values.new_zeros(count, len(values)) if log is None else log
-        log[place] = values
+        if place % fit.steps == 0:
+            fit.step.open(fit.pool.epoch(fit.stage.draw, 0, fit.stage.batch, place // fit.steps), None)
+            fit.clock.step.zero_()
+        fit.step()
 
 
 def flops_of_step(config: Config, data: DataSet, later: bool) -> int:
     """Multiplications and additions of one eager step, forward and backward, teacher included."""
     experiment = experiment_of(changed(config, {"engine": "eager"}), data)
     fit = fit_of(experiment, later)
-    epoch = fit.pool.epoch(fit.stage.draw, 0, fit.stage.batch, 0)
     with FlopCounterMode(display=False) as counter:
-        fit.step(epoch.rows[0], epoch.draws.at(0))
+        steps_of(fit, 1)
     return int(counter.get_total_flops())
 
 
@@ -152,12 +149,11 @@ def time_case(what: str, later: bool, shape: Shape, data: DataSet, steps: int, f
         torch.cuda.reset_peak_memory_stats(device)
     with eager_between_steps(experiment.engine):
         fit = fit_of(experiment, later)
-        epoch = fit.pool.epoch(fit.stage.draw, 0, fit.stage.batch, 0)
-        first = seconds_of(lambda: steps_of(fit, epoch, 1), device)
-        steps_of(fit, epoch, min(5, steps))
-        each = min(seconds_of(lambda: steps_of(fit, epoch, steps), device) for _ in range(3)) / steps
+        first = seconds_of(lambda: steps_of(fit, 1), device)
+        steps_of(fit, min(5, steps))
+        each = min(seconds_of(lambda: steps_of(fit, steps), device) for _ in range(3)) / steps
     peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
-    batch = epoch.rows.shape[1]
+    batch = fit.pool.batch_size(fit.stage.draw, 0, fit.stage.batch)
     work = flops_of_step(config, data, later) / each / 1e12
     phase = "later" if later else "first"
     return Timing(what, experiment.engine, phase, batch, batch / each, 1000 * each, first, peak, work)

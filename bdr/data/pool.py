@@ -71,6 +71,16 @@ class Epoch(NamedTuple):
     def steps(self) -> int:
         return len(self.rows)
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.rows, *self.draws
+
+    def clone(self) -> Epoch:
+        return Epoch(self.rows.clone(), Draws(*(column.clone() for column in self.draws)))
+
+    def at(self, step: Tensor) -> Epoch:
+        """Rows (B,) and draws of one step, whose number (1,) is on the device."""
+        return Epoch(self.rows[step][0], Draws(*(column[step][0] for column in self.draws)))
+
 
 class Pool:
     """The training images of one phase."""

@@ -12,6 +12,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,13 +91,23 @@ def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     return {k.removeprefix(f"{prefix}:"): v for k, v in tensors.items() if k.startswith(f"{prefix}:")}
 
 
+def on_the_host(state: State) -> State:
+    """A copy that training cannot change: each tensor in memory of its own."""
+    tensors = {k: v.detach().contiguous() for k, v in state.tensors.items()}
+    return State({k: v.cpu() if v.is_cuda else v.clone() for k, v in tensors.items()}, state.info)
+
+
 def write_state(folder: Path, state: State) -> None:
     """The folder appears whole, or not at all."""
+    write_copy(folder, on_the_host(state))
+
+
+def write_copy(folder: Path, state: State) -> None:
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     with writing(folder):
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        tensors = save({k: v.detach().cpu().contiguous().clone() for k, v in state.tensors.items()})
+        tensors = save(state.tensors)
         body = to_json(state.info)
         sums = {"tensors": hashlib.sha256(tensors).hexdigest(), "info": hashlib.sha256(body.encode()).hexdigest()}
         try:
@@ -131,18 +142,32 @@ def read_state(folder: Path) -> State:
 
 
 class Checkpoints:
-    """The numbered checkpoints of a run, newest last."""
+    """The numbered checkpoints of a run, newest last; written by a thread while training goes on."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.writing: Future[None] | None = None
 
     def saved(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*") if path.is_dir() and path.name.isdigit())
 
     def save(self, state: State) -> None:
+        """Copies the state at once; what went wrong with the one before is raised here."""
+        state = on_the_host(state)
+        self.wait()
+        self.writing = self.thread.submit(self.write, state)
+
+    def wait(self) -> None:
+        """Until the last one is on the disk."""
+        writing, self.writing = self.writing, None
+        if writing is not None:
+            writing.result()
+
+    def write(self, state: State) -> None:
         saved = self.saved()
         number = int(saved[-1].name) + 1 if saved else 1
-        write_state(self.folder / f"{number:06d}", state)
+        write_copy(self.folder / f"{number:06d}", state)
         for old in [*saved[: max(0, len(saved) + 1 - KEPT)], *self.folder.glob("*.partial")]:
             shutil.rmtree(old, ignore_errors=True)
 

@@ -114,15 +114,13 @@ class Fit:
         plan = self.pool.epoch(self.stage.draw, self.number, self.stage.batch, epoch)
         self.clock.epoch.fill_(epoch)
         self.clock.step.fill_(first)
-        started, log = time.perf_counter(), before
+        started = time.perf_counter()
+        self.step.open(plan, before)
         for step in range(first, plan.steps):
-            values = self.step(plan.rows[step], plan.draws.at(step))
-            log = values.new_zeros(plan.steps, len(values)) if log is None else log
-            log[step] = values
+            self.step()
             if step + 1 < plan.steps:
-                after_step(step + 1, log)
-        assert log is not None
-        numbers = log.cpu().numpy()  # the one read of the epoch
+                after_step(step + 1, self.step.log)
+        numbers = self.step.log.cpu().numpy()  # the one read of the epoch
         seconds = time.perf_counter() - started
         images = (plan.steps - first) * plan.rows.shape[1]
         result = EpochLog(epoch, rate, self.step.names, numbers, self.objective.weights, seconds, images)

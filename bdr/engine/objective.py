@@ -27,6 +27,7 @@ class Objective:
         self.weights = dict(method.weights(phase, stage))
         for plugin in self.plugins:
             self.weights.update(plugin.weights(phase, stage))
+        self.factors: Tensor | None = None  # the weights on the device, in the order of the terms
 
     def terms(self, batch: Batch) -> tuple[dict[str, Tensor], Outputs | None]:
         """All terms by name, unweighted, and the outputs that were classified."""
@@ -51,7 +52,11 @@ class Objective:
         return terms, out
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:
-        return torch.stack([self.weights.get(name, 1.0) * value for name, value in terms.items()]).sum()
+        """The terms, weighted and added; a stage has the same terms in every step."""
+        values = torch.stack(list(terms.values()))
+        if self.factors is None:
+            self.factors = values.new_tensor([self.weights.get(name, 1.0) for name in terms])
+        return (self.factors * values).sum()
 
     @torch.no_grad()
     def watched(self, out: Outputs | None, y: Tensor) -> Tensor | None:

@@ -122,6 +122,8 @@ class Experiment:
                 f"out of memory on {self.device} with a batch of {batch}: try --set stage.batch={max(1, batch // 2)}; "
                 f"what was saved is kept in {self.path}"
             ) from error
+        finally:
+            self.checkpoints.wait()
         self.writer.finish()
         self.listener.run_ends()
 
@@ -298,6 +300,7 @@ class Experiment:
 
     def leave_if_asked(self) -> None:
         if self.stopping():
+            self.checkpoints.wait()
             self.note("stopped on request; the state is saved")
             raise Interrupted(f"stopped, and saved; go on with: bdr resume {self.path}")
 

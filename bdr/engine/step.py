@@ -1,26 +1,27 @@
 """One training step: eager, compiled, or captured as a CUDA graph. One signature, and the only home of speed tricks.
 
-A step takes the rows of a batch and their augmentation draws, and returns the values of all loss terms as one tensor on
-the device. Nothing in it is read by the host. In the captured form, gathering, augmenting, both networks, the losses,
-backward and the optimiser are one graph launch; the backbones and the augmentation inside it are compiled.
+A step finds its rows and their augmentation in the draws of the epoch, at the place where the clock stands, and leaves
+the values of all loss terms in the epoch's log. Nothing in it is read by the host. In the captured form all of it is
+one graph launch: gathering, augmenting, both networks (side by side), the losses, backward, optimiser and log; the
+backbones, the augmentation and the functions marked in `bdr.fusing` are compiled.
 """
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from bdr.data.augment import Draws
-from bdr.data.pool import Store
+from bdr.data.pool import Epoch, Store
 from bdr.engine.objective import WATCHED, Objective
 from bdr.errors import UsageError
-from bdr.nets.base import Backbone, Network
-from bdr.types import Batch, Clock
+from bdr.fusing import fusing, mark_growing
+from bdr.nets.base import Backbone, Frozen, Network
+from bdr.types import Batch, Clock, Outputs
 
 ENGINES = ("eager", "compile", "graph")
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -30,10 +31,27 @@ WARM_UPS = 3
 class Step(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the values; known after the first call."""
+        """Of the values; known after the first step."""
         ...
 
-    def __call__(self, rows: Tensor, draws: Draws) -> Tensor: ...
+    @property
+    def log(self) -> Tensor:
+        """(steps, terms) values of the epoch so far, on the device; there after the first step."""
+        ...
+
+    def open(self, epoch: Epoch, log: Tensor | None) -> None:
+        """Takes in the draws of an epoch, and the values of steps that were made before a stop."""
+        ...
+
+    def __call__(self) -> None:
+        """The step of the epoch that the clock stands at; the clock moves on."""
+        ...
+
+
+def taken(store: Store, epoch: Epoch, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Images, labels and rows of the step (1,) of an epoch."""
+    rows, draws = epoch.at(at)
+    return store.augmented(rows, draws), store.labels[rows], rows
 
 
 class EagerStep:
@@ -43,20 +61,37 @@ class EagerStep:
         self, objective: Objective, optimizer: torch.optim.Optimizer, store: Store, clock: Clock, clip: float | None
     ) -> None:
         self.objective, self.optimizer, self.store, self.clock, self.clip = objective, optimizer, store, clock, clip
-        self.augmented = store.augmented
+        self.taken = taken
         self.names: tuple[str, ...] = ()
+        self.epoch: Epoch | None = None
+        self.values: Tensor | None = None
+        self.seen: Callable[[Tensor], None] = lambda x: None  # told when the images of a batch are there
 
-    def __call__(self, rows: Tensor, draws: Draws) -> Tensor:
-        batch = Batch(self.augmented(rows, draws), self.store.labels[rows], rows, self.clock)
+    def open(self, epoch: Epoch, log: Tensor | None) -> None:
+        if self.epoch is None:
+            self.epoch = epoch.clone()
+        for mine, theirs in zip(self.epoch.tensors(), epoch.tensors(), strict=True):
+            mine.copy_(theirs)  # in place: a captured graph reads them where they were
+        if log is not None:
+            self.values = log.clone()
+
+    @property
+    def log(self) -> Tensor:
+        assert self.values is not None, "no step was made yet"
+        return self.values
+
+    def __call__(self) -> None:
+        assert self.epoch is not None, "open an epoch first"
+        at = self.clock.step.view(1)
+        batch = Batch(*self.taken(self.store, self.epoch, at), self.clock)
+        self.seen(batch.x)
         self.optimizer.zero_grad(set_to_none=True)
         terms, out = self.objective.terms(batch)
         self.objective.total(terms).backward()
         self.update()
         watched = self.objective.watched(out, batch.y)
-        values = terms if watched is None else terms | {WATCHED: watched}
-        self.names = tuple(values)
+        self.keep(at, terms if watched is None else terms | {WATCHED: watched})
         self.clock.step.add_(1)
-        return torch.stack([value.detach() for value in values.values()])
 
     def update(self) -> None:
         method = self.objective.method
@@ -69,9 +104,16 @@ class EagerStep:
         for plugin in self.objective.plugins:
             plugin.stepped(method.net)
 
+    def keep(self, at: Tensor, values: dict[str, Tensor]) -> None:
+        self.names = tuple(values)
+        row = torch.stack([value.detach() for value in values.values()])
+        if self.values is None:
+            self.values = row.new_zeros(int(self.clock.steps), len(row))
+        self.values.index_copy_(0, at, row[None])
+
 
 class CompiledStep:
-    """The same with compiled backbones and augmentation; everything outside a step stays eager."""
+    """The same with compiled backbones, augmentation and losses; everything outside a step stays eager."""
 
     def __init__(self, step: EagerStep) -> None:
         self.step = step
@@ -80,22 +122,32 @@ class CompiledStep:
         for module in step.objective.method.modules():
             if isinstance(module, Backbone) and module._compiled_call_impl is None:
                 module.compile(dynamic=False)
-        step.augmented = torch.compile(step.store.augmented, dynamic=False)
+        step.taken = torch.compile(taken)
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.step.names
 
-    def __call__(self, rows: Tensor, draws: Draws) -> Tensor:
-        with torch.compiler.set_stance("default"):
-            return self.step(rows, draws)
+    @property
+    def log(self) -> Tensor:
+        return self.step.log
+
+    def open(self, epoch: Epoch, log: Tensor | None) -> None:
+        self.step.open(epoch, log)
+        assert self.step.epoch is not None
+        for tensor in self.step.epoch.tensors():
+            mark_growing(tensor, 0)
+
+    def __call__(self) -> None:
+        with torch.compiler.set_stance("default"), fusing():
+            self.step()
 
 
 class GraphStep:
     """The step captured once a stage and replayed; what the warm-up moved is put back, so that it does not count."""
 
-    def __init__(self, step: Step, state: Iterable[Tensor], optimizer: torch.optim.Optimizer) -> None:
-        self.step, self.optimizer = step, optimizer
+    def __init__(self, step: Step, eager: EagerStep, state: Iterable[Tensor]) -> None:
+        self.step, self.eager, self.optimizer, self.open = step, eager, eager.optimizer, step.open
         self.state = list(state)
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -103,30 +155,29 @@ class GraphStep:
     def names(self) -> tuple[str, ...]:
         return self.step.names
 
-    def __call__(self, rows: Tensor, draws: Draws) -> Tensor:
-        if self.graph is None:
-            self.capture(rows, draws)
-        assert self.graph is not None
-        self.rows.copy_(rows)
-        for mine, theirs in zip(self.draws, draws, strict=True):
-            mine.copy_(theirs)
-        self.graph.replay()
-        return self.values
+    @property
+    def log(self) -> Tensor:
+        return self.step.log
 
-    def capture(self, rows: Tensor, draws: Draws) -> None:
-        self.rows, self.draws = rows.clone(), Draws(*(column.clone() for column in draws))
-        with self.undone():
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UPS):
-                    self.step(self.rows, self.draws)
-            torch.cuda.current_stream().wait_stream(side)
-            self.optimizer.zero_grad(set_to_none=True)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self.values = self.step(self.rows, self.draws)
-        self.graph = graph
+    def __call__(self) -> None:
+        if self.graph is None:
+            with frozen_aside(self.eager):
+                self.graph = self.capture()
+        self.graph.replay()
+
+    def capture(self) -> torch.cuda.CUDAGraph:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                with self.undone():
+                    self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        return graph
 
     @contextlib.contextmanager
     def undone(self) -> Iterator[None]:
@@ -141,6 +192,43 @@ class GraphStep:
                 tensor.copy_(moments[id(tensor)]) if id(tensor) in moments else tensor.zero_()
 
 
+@contextlib.contextmanager
+def frozen_aside(step: EagerStep) -> Iterator[None]:
+    """Inside, frozen networks look at a batch on a stream of their own, beside the network that learns.
+
+    A small batch leaves much of a GPU idle. The branch starts when the images are there and joins when its outputs are
+    asked for; what else a frozen network may be shown depends on the main branch, and stays on it.
+    """
+    stream, ready, images = torch.cuda.Stream(), torch.cuda.Event(), [torch.empty(0)]
+    frozen = [module for module in step.objective.method.modules() if isinstance(module, Frozen)]
+
+    def seen(x: Tensor) -> None:
+        images[0] = x
+        ready.record()
+
+    def aside(forward: Callable[[Tensor], Outputs]) -> Callable[[Tensor], Outputs]:
+        def run(x: Tensor) -> Outputs:
+            if x is not images[0]:
+                return forward(x)
+            stream.wait_event(ready)
+            with torch.cuda.stream(stream):
+                out = forward(x)
+            torch.cuda.current_stream().wait_stream(stream)
+            return out
+
+        return run
+
+    before, step.seen = step.seen, seen
+    for module in frozen:
+        module.forward = aside(module.forward)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        step.seen = before
+        for module in frozen:
+            del module.forward
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
 
@@ -150,7 +238,7 @@ def make_step(engine: str, eager: EagerStep, state: Iterable[Tensor]) -> Step:
     if engine == "eager":
         return eager
     compiled: Step = CompiledStep(eager) if can_compile(eager.store.device) else eager
-    return GraphStep(compiled, state, eager.optimizer) if engine == "graph" else compiled
+    return GraphStep(compiled, eager, state) if engine == "graph" else compiled
 
 
 def choose_engine(engine: str, device: torch.device) -> str:

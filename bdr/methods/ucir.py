@@ -18,10 +18,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.fusing import fused
 from bdr.losses import cosine_distance, masked_mean, old_mass
 from bdr.methods.base import Method
 from bdr.nets import CosineHead, Frozen, MakeBackbone, Network
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
+
+
+@fused(cosines=1, new_class=0)
+def ranking(cosines: Tensor, y: Tensor, old: Tensor, new_class: Tensor, margin: float, negatives: int) -> Tensor:
+    """Equation 7 over the old samples of a batch: `old` (B,) says which these are."""
+    own = cosines.gather(1, y[:, None])
+    hardest = cosines.masked_fill(~new_class, -torch.inf).topk(negatives, dim=1).values
+    return masked_mean(torch.relu(margin - own + hardest).mean(1), old)
 
 
 class UCIR(Method):
@@ -74,10 +83,9 @@ class UCIR(Method):
 
     def margin_ranking(self, out: Outputs, y: Tensor, phase: Phase) -> Tensor:
         """Images of old classes: their own cosine must exceed those of the hardest new classes by the margin."""
-        cosines = out.logits / out.scale
-        own = cosines.gather(1, y[:, None])
-        hardest = cosines[:, phase.old :].topk(min(self.negatives, phase.new), dim=1).values
-        return masked_mean(torch.relu(self.margin - own + hardest).mean(1), old_mass(y, phase.old))
+        new_class = torch.arange(phase.seen, device=y.device) >= phase.old
+        negatives = min(self.negatives, phase.new)
+        return ranking(out.logits / out.scale, y, old_mass(y, phase.old), new_class, self.margin, negatives)
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.teacher.refill(self.net)

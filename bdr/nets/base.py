@@ -60,6 +60,18 @@ class Backbone(nn.Module, ABC):
     def forward(self, x: Tensor) -> Features: ...
 
 
+class BatchNorm(nn.BatchNorm2d):
+    """Without the count of batches, which a fixed momentum never reads: it would cost a kernel a layer and step."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.num_batches_tracked = None
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        state_dict.pop(f"{prefix}num_batches_tracked", None)
+        nn.Module._load_from_state_dict(self, state_dict, prefix, *rest)
+
+
 MakeBackbone = Callable[..., Backbone]  # make(last_relu=True) -> Backbone
 
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bdr.fusing import fused
 from bdr.nets.base import Head
 
 
@@ -15,6 +16,12 @@ def uniform(count: int, like: Tensor) -> Tensor:
     """Fresh rows ~ U(-1/sqrt(d), 1/sqrt(d)) for a matrix (K, d), drawn on the CPU so that every device starts alike."""
     bound = like.shape[1] ** -0.5
     return torch.empty(count, like.shape[1]).uniform_(-bound, bound).to(like)
+
+
+@fused(embeddings=0)
+def cosine_logits(features: Tensor, embeddings: Tensor, eta: Tensor) -> Tensor:
+    """(B, K) cosines of features (B, D) and embeddings (K, D), times eta."""
+    return eta * F.linear(F.normalize(features), F.normalize(embeddings))
 
 
 class LinearHead(Head):
@@ -68,5 +75,4 @@ class CosineHead(Head):
         self.new = nn.Parameter(self.new.data.new_empty(layout["new"], layout["dim"]))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        embeddings = torch.cat([self.old, self.new])
-        return self.eta * F.linear(F.normalize(features), F.normalize(embeddings)), self.eta
+        return cosine_logits(features, torch.cat([self.old, self.new]), self.eta), self.eta

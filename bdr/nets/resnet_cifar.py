@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import Backbone, Features
+from bdr.nets.base import Backbone, BatchNorm, Features
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -19,11 +19,11 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1, last_relu: bool = True) -> None:
         super().__init__()
-        self.conv1, self.bn1 = conv3x3(inputs, outputs, stride), nn.BatchNorm2d(outputs)
-        self.conv2, self.bn2 = conv3x3(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.conv1, self.bn1 = conv3x3(inputs, outputs, stride), BatchNorm(outputs)
+        self.conv2, self.bn2 = conv3x3(outputs, outputs), BatchNorm(outputs)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
         self.last_relu = last_relu
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class ResNet(Backbone):
     ) -> None:
         super().__init__()
         self.dim, self.keeps_maps = widths[-1], maps
-        self.stem, self.bn = conv3x3(channels, widths[0]), nn.BatchNorm2d(widths[0])
+        self.stem, self.bn = conv3x3(channels, widths[0]), BatchNorm(widths[0])
         self.stages = nn.ModuleList()
         inputs = widths[0]
         for i, width in enumerate(widths):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import Backbone, Features
+from bdr.nets.base import Backbone, BatchNorm, Features
 from bdr.nets.resnet_cifar import conv3x3, initialise
 
 WIDTHS = (32, 64, 64)
@@ -20,7 +20,7 @@ class SmallNet(Backbone):
         super().__init__()
         inputs = (channels, *WIDTHS[:-1])
         self.convs = nn.ModuleList(conv3x3(i, o) for i, o in zip(inputs, WIDTHS, strict=True))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(width) for width in WIDTHS)
+        self.norms = nn.ModuleList(BatchNorm(width) for width in WIDTHS)
         self.last_relu, self.keeps_maps = last_relu, maps
         self.apply(initialise)
 

@@ -13,10 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bdr.fusing import fused
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Outputs, Phase, Stage
 
 
+@fused()
 def decorrelation(features: Tensor, y: Tensor) -> Tensor:
     """The CwD loss of a batch, all classes at once.
 
