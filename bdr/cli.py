@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, and check the copies you have.")
 app.add_typer(data_app, name="data")
-bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: steps, herding, augmentation, how cost grows.")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: steps, start, herding, augmentation, growth.")
 app.add_typer(bench_app, name="bench")
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as printed by bdr run.")]
@@ -382,6 +382,18 @@ def bench_scaling(
     from bdr.commands import out
 
     out.print(measure(device or "auto", classes or [10, 100, 1000], memory or [5, 20], steps))
+
+
+@bench_app.command("start")
+def bench_start(
+    what: Annotated[str, typer.Argument(help="The run that is started.")] = "ucir+cwd+bdr",
+    device: Device = None,
+) -> None:
+    """Time a run's way to its first step, and from phase to phase, with an empty and a filled compile cache."""
+    from bdr.bench.start import bench_start as measure
+    from bdr.commands import out
+
+    out.print(measure(what, device or "auto"))
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from bdr.bench.cases import Shape, Timing, configuration, flops_of_step, random_images
 from bdr.bench.run import bench_augment, bench_herding, bench_scaling, bench_steps
+from bdr.bench.start import bench_start, summary
 from bdr.bench.tables import ratios
 
 TINY = Shape(classes=8, base=4, step=2, images=8, pixels=8, memory="2/class")
@@ -60,3 +61,14 @@ def test_herding_augmentation_and_scaling_are_tables() -> None:
     assert bench_herding("cpu", 3, 10, 2).row_count == 2
     assert bench_augment("cpu", 16, 1).row_count == 1
     assert bench_scaling("cpu", [4, 8], [2], 1).row_count == 2
+
+
+def test_a_phase_change_is_what_lies_between_two_phases_less_training() -> None:
+    """Phase 0 steps from 104 on; epochs of 2 s; the first of a phase waits 1 s, 3 s and 1 s more for its step."""
+    epochs = [(0, 106.0, 6.0), (0, 108.0, 2.0), (1, 114.0, 5.0), (1, 116.0, 2.0), (2, 119.5, 3.0), (2, 121.5, 2.0)]
+    assert summary(100.0, epochs) == {"start": 4.0, "first_change": 4.0, "change": 1.5}
+
+
+@pytest.mark.slow
+def test_a_run_is_started_twice_with_the_compile_cache_empty_and_filled() -> None:
+    assert bench_start("ucir+bdr", "cpu").row_count == 2

@@ -40,6 +40,9 @@ class Shape:
     memory: str = "20/class"
 
 
+SMALL = Shape(classes=25, base=10, step=5, images=20, pixels=16, memory="4/class")  # for a CPU
+
+
 @dataclass(frozen=True)
 class Timing:
     """What a case came to."""

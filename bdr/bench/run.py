@@ -1,4 +1,4 @@
-"""The commands `bdr bench`, `bdr bench herding`, `bdr bench augment` and `bdr bench scaling`."""
+"""The commands `bdr bench steps`, `bdr bench herding`, `bdr bench augment` and `bdr bench scaling`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,23 @@ from rich.table import Table
 
 from bdr.assemble import choose_device
 from bdr.bench.baseline import time_baseline
-from bdr.bench.cases import Shape, Timing, begun, configuration, experiment_of, random_images, seconds_of, time_case
+from bdr.bench.cases import (
+    SMALL,
+    Shape,
+    Timing,
+    begun,
+    configuration,
+    experiment_of,
+    random_images,
+    seconds_of,
+    time_case,
+)
 from bdr.bench.tables import ratio_table, ratios, speed_table
 from bdr.data.memory import HERDINGS
 from bdr.describe import describe_device, versions
 from bdr.engine.step import choose_engine
 from bdr.errors import UsageError
 from bdr.records import write_atomically
-
-SMALL = Shape(classes=20, base=10, step=5, images=20, pixels=16, memory="4/class")  # for a CPU
 
 
 def bench_steps(
