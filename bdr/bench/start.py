@@ -1,0 +1,81 @@
+"""How long a run takes to get going, and to change from one phase to the next: real runs in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from bdr.errors import BdrError
+
+EPOCHS = 2  # the first of a phase compiles and captures, the second says what training itself takes
+PHASES = 4
+
+
+def bench_start(what: str, device: str) -> Table:
+    """The same short run twice: with an empty compile cache, and with the one that the first has filled."""
+    table = Table(title=f"Getting going: {what}, {device}", title_justify="left")
+    for name in ("compile cache", "start to first step s", "into phase 1 s", "later phase changes s"):
+        table.add_column(name, justify="left" if name == "compile cache" else "right")
+    with tempfile.TemporaryDirectory() as folder:
+        for cache in ("empty", "filled"):
+            found = measure(what, device, Path(folder), cache)
+            table.add_row(cache, *(f"{found[name]:.2f}" for name in ("start", "first_change", "change")))
+    return table
+
+
+def measure(what: str, device: str, folder: Path, name: str) -> dict[str, float]:
+    arguments = [what, device, str(folder / name), str(time.time())]
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    command = [sys.executable, "-m", "bdr.bench.start", *arguments]
+    done = subprocess.run(command, env=os.environ | caches, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BdrError(f"the timed run failed: {done.stderr.strip().splitlines()[-1]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def summary(started: float, epochs: list[tuple[int, float, float]]) -> dict[str, float]:
+    """From (phase, end, seconds) of every epoch: what was neither training nor waiting for its own first epoch."""
+    by_phase = {phase: [each for each in epochs if each[0] == phase] for phase, _, _ in epochs}
+    training = {phase: min(seconds for _, _, seconds in mine) for phase, mine in by_phase.items()}
+    ready = {phase: mine[0][1] - training[phase] for phase, mine in by_phase.items()}
+    left = {phase: mine[-1][1] for phase, mine in by_phase.items()}
+    changes = [ready[phase] - left[phase - 1] for phase in ready if phase]
+    return {"start": ready[0] - started, "first_change": changes[0], "change": statistics.median(changes[1:])}
+
+
+def main(what: str, device: str, path: str, started: str) -> None:
+    from bdr.api import execute
+    from bdr.assemble import choose_device, plan_run
+    from bdr.bench.cases import SMALL, Shape, configuration, random_images
+    from bdr.engine.fit import EpochLog
+    from bdr.engine.listen import Listener
+    from bdr.types import Phase, Stage
+
+    class Watch(Listener):
+        def __init__(self) -> None:
+            self.epochs: list[tuple[int, float, float]] = []
+
+        def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
+            self.epochs.append((phase.index, time.time(), log.seconds))
+
+    where = choose_device(device)
+    gpu = where.type == "cuda"
+    shape = Shape(images=500) if gpu else SMALL
+    fields: dict[str, Any] = {"device": str(where), "net": "resnet18" if gpu else "small", "keep": "none"}
+    fields["stage"] = {"epochs": EPOCHS, "batch": 128 if gpu else 32}
+    config, watch = configuration(what, shape, fields | {"phases": PHASES}), Watch()
+    execute(plan_run(config, Path(path), Path(path), random_images(shape)), watch)
+    print(json.dumps(summary(float(started), watch.epochs)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
