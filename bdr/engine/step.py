@@ -119,9 +119,11 @@ class CompiledStep:
         self.step = step
         # Backbones of one kind share their compiled code, and each shape and mode of theirs is a version of it.
         torch._dynamo.config.recompile_limit = 64
+        # The weights of a backbone are cast one by one; side by side, many such small kernels become one.
+        options = {"combo_kernels": True} if step.store.device.type == "cuda" else None
         for module in step.objective.method.modules():
             if isinstance(module, Backbone) and module._compiled_call_impl is None:
-                module.compile(dynamic=False)
+                module.compile(dynamic=False, options=options)
         step.taken = torch.compile(taken)
 
     @property
@@ -139,7 +141,7 @@ class CompiledStep:
             mark_growing(tensor, 0)
 
     def __call__(self) -> None:
-        with torch.compiler.set_stance("default"), fusing():
+        with torch.compiler.set_stance("default"), fusing(), tried_convolutions():
             self.step()
 
 
@@ -190,6 +192,12 @@ class GraphStep:
                 tensor.copy_(value)
             for tensor in optimizer_tensors(self.optimizer):
                 tensor.copy_(moments[id(tensor)]) if id(tensor) in moments else tensor.zero_()
+
+
+def tried_convolutions() -> contextlib.AbstractContextManager[object]:
+    """Inside, cuDNN times its algorithms once for every shape of convolution and keeps the fastest."""
+    now = torch.backends.cudnn
+    return now.flags(enabled=now.enabled, benchmark=True, deterministic=now.deterministic, allow_tf32=now.allow_tf32)
 
 
 @contextlib.contextmanager
