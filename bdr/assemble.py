@@ -14,7 +14,7 @@ import torch
 from bdr.config import Config, check_names, checked, checked_augment, checked_stage, with_stage_settings
 from bdr.data import DATASETS
 from bdr.data.images import DataSet, Images
-from bdr.data.memory import Memory, Quota
+from bdr.data.memory import EVERYTHING, Memory, Quota
 from bdr.data.pool import Store
 from bdr.data.sets import CIFAR100_DER
 from bdr.describe import describe, first_phase_key, short
@@ -202,6 +202,16 @@ def check_memory(quota: Quota, classes: int, plugins: Sequence[Plugin]) -> None:
             )
 
 
+def check_kept(quota: Quota, method: Method, name: str) -> None:
+    """A method may need exemplars, or be one that has none."""
+    kind = {0: "none", EVERYTHING: "all"}.get(quota.count, "some")
+    if kind not in method.keeps:
+        wanted = " or ".join(
+            {"none": "--memory 0", "some": "--memory 20/class", "all": "--memory all"}[k] for k in method.keeps
+        )
+        raise UsageError(f"'{name}' does not go with --memory {quota}: use {wanted}, or another method")
+
+
 def check_counts(data: DataSet, train: Images) -> None:
     counts = np.bincount(train.labels, minlength=len(data.classes))
     if counts.min() == 0:
@@ -226,6 +236,8 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
     for stage in every:
         if not callable(getattr(method, stage.loss, None)):
             raise UsageError(f"stage.loss = '{stage.loss}' is not allowed: {config.method} has no such objective")
+        if stage.draw == "held" and not method.held:
+            raise UsageError(f"stage.draw = 'held' is not allowed: {config.method} holds no images out of training")
 
 
 def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None = None) -> Plan:
@@ -242,13 +254,14 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     device = choose_device(config.device)
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
     method = make_method(config, data.train.pixels.shape[3], plugins)
+    check_kept(quota, method, config.method)
     phases = list(protocol)[: config.phases]
     stages = [stages_of(config, method, plugins, phase) for phase in phases]
     check_stages(config, method, stages)
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
     info = describe(config, data, protocol, phases, precision, engine, device)
-    info |= {"distillation": method.distillation, "channels": data.train.pixels.shape[3]}
+    info |= {"distillation": method.distillation, "readout": method.readout, "channels": data.train.pixels.shape[3]}
     path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
     experiment = Experiment(
         phases=phases,

@@ -20,6 +20,26 @@ def cross_entropy(out: Outputs, y: Tensor) -> Tensor:
     return softmax_loss(out.logits, y)
 
 
+@fused(logits=1, reference=1)
+def distillation(logits: Tensor, reference: Tensor, temperature: float = 2.0) -> Tensor:
+    """(B,) KL divergence of softened opinions of the same classes, without the factor T^2."""
+    student, teacher = (logits / temperature).log_softmax(1), (reference / temperature).log_softmax(1)
+    return F.kl_div(student, teacher, reduction="none", log_target=True).sum(1)
+
+
+@fused(logits=1, target=1)
+def binary(logits: Tensor, target: Tensor) -> Tensor:
+    """(B,) binary cross-entropy with probabilities as targets, added over the classes."""
+    return F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1)
+
+
+def one_hot(y: Tensor, like: Tensor) -> Tensor:
+    """(B, K) targets, as wide as the logits: ids as ones and zeros, mixtures as they are."""
+    if y.dim() == 2:
+        return y.to(like.dtype)
+    return (y[:, None] == torch.arange(like.shape[1], device=y.device)).to(like.dtype)
+
+
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """The mean of the values (B,) where the mask is true; zero where it is true nowhere."""
     weight = mask.to(values.dtype)

@@ -3,19 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from bdr.config import Config
 from bdr.types import Stage
 
+# What methods keep of earlier classes, where it is not the 20 images of each that most do.
+KEPT = {"finetune": "0", "lwf": "0", "joint": "all"}
+
+# The frame of the BDR and CwD experiments, in which tables 4 to 9 of the paper were made; all others have DER's.
+PAPER_FRAME = ("ucir",)
+
+# Training that methods bring with them instead of their frame's.
+OWN_STAGES = {
+    "icarl": Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),
+}
+
 
 def cifar100(method: str = "ucir", *plugins: str) -> Config:
-    """The frame of the BDR and CwD experiments: ResNet-18, 160 epochs a phase, 20 exemplars a class."""
+    """The frame of the table of the paper that a method stands in: ResNet-18, 20 exemplars a class."""
+    if method in PAPER_FRAME or ":" in method:
+        return paper_frame(method, *plugins)
+    return der_frame(method, *plugins)
+
+
+def paper_frame(method: str, *plugins: str) -> Config:
+    """The frame of the BDR and CwD experiments: 160 epochs a phase."""
     return Config(method=method, plugins=plugins, data="cifar100", base=50, step=10, memory="20/class", net="resnet18")
+
+
+def der_frame(method: str, *plugins: str) -> Config:
+    """DER's frame, in which the rows of table 2 were made: its class order, statistics, augmentation and schedule."""
+    return Config(
+        method=method,
+        plugins=plugins,
+        data="cifar100",
+        base=50,
+        step=10,
+        order="der-2",
+        memory=KEPT.get(method, "20/class"),
+        herding="dot",
+        net="resnet18",
+        statistics="der",
+        augment={"brightness": 63 / 255},
+        stage=OWN_STAGES.get(method, Stage(epochs=170, warmup=10, drops=(110, 130))),
+    )
 
 
 def cifar10(method: str = "ucir", *plugins: str) -> Config:
     """CIFAR-10 in the same way: two classes a phase after the first four."""
-    return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, memory="20/class", net="resnet18")
+    kept = KEPT.get(method, "20/class")
+    return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, memory=kept, net="resnet18")
+
+
+# What differs on handwritten digits, where a phase is a few hundred steps.
+DIGITS_STAGES: dict[str, dict[str, Any]] = {
+    "icarl": {"lr": 1.0},
+}
 
 
 def digits(method: str = "ucir", *plugins: str) -> Config:
@@ -30,15 +74,16 @@ def digits(method: str = "ucir", *plugins: str) -> Config:
         data="digits",
         base=4,
         step=2,
-        memory="2/class",
+        memory=KEPT.get(method, "2/class"),
         net="small",
-        stage=Stage(epochs=20, batch=32, drops=(12, 17)),
+        stage=Stage(epochs=20, batch=32, drops=(12, 17), **DIGITS_STAGES.get(method, {})),
     )
 
 
 def imagefolder(method: str = "ucir", *plugins: str) -> Config:
     """Images of one's own: half of the classes is up to the user; 20 exemplars a class."""
-    return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, memory="20/class", net="resnet18")
+    kept = KEPT.get(method, "20/class")
+    return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, memory=kept, net="resnet18")
 
 
 def ucir_original() -> Config:

@@ -78,6 +78,6 @@ class Stage:
     drop: float = 0.1  # the learning rate is multiplied by this at each of the drops
     warmup: int = 0
     clip: float | None = None
-    draw: str = "all"  # which images: "all" | "rarest" | "uniform" | "memory", see data/pool.py
+    draw: str = "all"  # which images: "all" | "rarest" | "uniform" | "memory" | "held", see data/pool.py
     train: tuple[str, ...] = ()  # exactly these parameters move; () = what requires_grad says after begin
     loss: str = "loss"  # which of the method's objectives

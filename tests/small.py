@@ -36,13 +36,13 @@ def make_store(counts, seed=0, side=4, channels=1, augment=STILL):
     return Store(pixels, labels, (0.4,) * channels, (0.3,) * channels, augment, "cpu")
 
 
-def make_pool(counts, old=0, each=3, seed=0, run_seed=1993, **store):
+def make_pool(counts, old=0, each=3, seed=0, run_seed=1993, held=0.0, **store):
     """The classes from `old` on in full, `each` exemplars of every class before."""
     images = make_store(counts, seed, **store)
     exemplars = [images.of_classes(k, k + 1)[:each] for k in range(old)]
     phase = Phase(int(old > 0), old, len(counts))
     new = images.of_classes(old, len(counts))
-    return Pool(images, phase, new, torch.cat([torch.zeros(0, dtype=torch.long), *exemplars]), run_seed)
+    return Pool(images, phase, new, torch.cat([torch.zeros(0, dtype=torch.long), *exemplars]), run_seed, held)
 
 
 def make_batch(x, y):

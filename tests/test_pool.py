@@ -8,10 +8,12 @@ from small import Flat, make_pool, make_store
 
 from bdr.data.augment import Augment
 from bdr.data.pool import DRAWS, Pool
+from bdr.errors import UsageError
 from bdr.nets import LinearHead, Network
 from bdr.types import Phase
 
 COUNTS, OLD, EACH = (9, 8, 12, 10), 2, 3
+HELD = 0.4  # of three exemplars: one
 
 
 def pool_of(run_seed=1993, **store):
@@ -49,12 +51,30 @@ def test_a_pool_holds_new_classes_in_full_and_old_ones_as_exemplars():
 
 @pytest.mark.parametrize("draw", DRAWS)
 def test_an_epoch_is_a_function_of_seed_phase_stage_and_epoch(draw):
-    pool, augment = pool_of(), Augment(pad=2)
-    assert torch.equal(rows_of(pool, draw), rows_of(pool_of(), draw))
-    for other in (rows_of(pool_of(1994), draw), rows_of(pool, draw, stage=1), rows_of(pool, draw, epoch=1)):
+    pool, augment = pool_of(held=HELD), Augment(pad=2)
+    assert torch.equal(rows_of(pool, draw), rows_of(pool_of(held=HELD), draw))
+    others = rows_of(pool_of(1994, held=HELD), draw), rows_of(pool, draw, stage=1), rows_of(pool, draw, epoch=1)
+    for other in others:
         assert not torch.equal(rows_of(pool, draw), other)
-    one, same = (pool_of(augment=augment).epoch(draw, 0, 8, 3).draws for _ in range(2))
+    one, same = (pool_of(augment=augment, held=HELD).epoch(draw, 0, 8, 3).draws for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(tuple(one), tuple(same), strict=True))
+
+
+def test_what_is_held_out_is_balanced_and_trained_on_by_no_other_draw():
+    pool = pool_of(held=HELD)
+    assert classes_of(pool, pool.held) == [1, 1, 1, 1]
+    assert not set(pool.held.tolist()) & set(pool.rows.tolist())
+    assert sorted([*pool.held.tolist(), *pool.rows.tolist()]) == sorted(pool_of().rows.tolist())
+    assert torch.equal(pool.held, pool_of(held=HELD).held)
+
+
+def test_a_first_phase_holds_nothing_out():
+    assert len(make_pool(COUNTS, held=HELD).held) == 0
+
+
+def test_exemplars_too_few_to_hold_one_out_are_refused():
+    with pytest.raises(UsageError, match="leaves none to train on; use a larger --memory"):
+        make_pool(COUNTS, OLD, each=1, held=HELD)
 
 
 def test_another_phase_draws_otherwise():
@@ -92,7 +112,7 @@ def test_memory_draws_exemplars_alone_also_those_just_chosen():
 
 @pytest.mark.parametrize("draw", DRAWS)
 def test_a_pool_smaller_than_a_batch_is_its_own_batch(draw):
-    pool = pool_of()
+    pool = pool_of(held=HELD)
     size = len(pool.candidates(draw, 0))
     assert pool.epoch(draw, 0, 1000, 0).rows.shape == (1, size)
     assert (pool.steps(draw, 0, 1000), pool.batch_size(draw, 0, 1000)) == (1, size)

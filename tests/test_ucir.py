@@ -42,7 +42,7 @@ def all_of(pool):
 
 
 def cosines_of(method, features):
-    embeddings = torch.cat([method.head.old, method.head.new]).tolist()
+    embeddings = torch.cat([method.net.head.old, method.net.head.new]).tolist()
     return [[cosine(f, w) for w in embeddings] for f in features.tolist()]
 
 
@@ -128,12 +128,12 @@ def trained(method, pool, steps=3):
 def test_training_leaves_the_teacher_and_the_old_embeddings_alone():
     method, pool = started(make=small_net)
     teacher = {name: value.clone() for name, value in method.teacher.state_dict().items()}
-    old, new = method.head.old.clone(), method.head.new.clone()
+    old, new = method.net.head.old.clone(), method.net.head.new.clone()
     trained(method, pool)
     assert all(torch.equal(value, teacher[name]) for name, value in method.teacher.state_dict().items())
-    assert torch.equal(method.head.old, old)
-    assert not torch.equal(method.head.new, new)
-    assert method.head.eta != 1
+    assert torch.equal(method.net.head.old, old)
+    assert not torch.equal(method.net.head.new, new)
+    assert method.net.head.eta != 1
 
 
 def test_no_train_call_wakes_the_teacher_up():
@@ -162,28 +162,28 @@ def test_the_teacher_is_not_counted_among_the_parameters_kept():
 def test_imprinting_points_new_embeddings_at_the_class_means():
     method, pool = after_first_phase(imprint=True)
     with torch.no_grad():
-        method.head.new *= torch.tensor([[1.0], [2.0], [6.0]])
+        method.net.head.new *= torch.tensor([[1.0], [2.0], [6.0]])
         features = method.net.backbone(pool.store.plain(pool.new)).pooled.tolist()
     labels = pool.store.labels[pool.new].tolist()
     method.begin(pool.phase, pool)
-    lengths = [math.sqrt(sum(v * v for v in row)) for row in method.head.old.tolist()]
-    for k, ours in enumerate(method.head.new.tolist(), start=OLD):
+    lengths = [math.sqrt(sum(v * v for v in row)) for row in method.net.head.old.tolist()]
+    for k, ours in enumerate(method.net.head.new.tolist(), start=OLD):
         mine = [normalised(f) for f, y in zip(features, labels, strict=True) if y == k]
         assert ours == pytest.approx([v * sum(lengths) / len(lengths) for v in normalised(mean_of(mine))], abs=1e-5)
 
 
 def test_without_imprinting_new_embeddings_are_small_and_random():
     method, _ = started()
-    assert method.head.new.abs().max() <= 5**-0.5
-    assert not torch.equal(method.head.new[0], method.head.new[1])
+    assert method.net.head.new.abs().max() <= 5**-0.5
+    assert not torch.equal(method.net.head.new[0], method.net.head.new[1])
 
 
 def test_growth_keeps_the_embeddings_and_the_scale_of_the_phase_before():
     method, pool = after_first_phase(eta=4.0)
-    before = method.head.new.clone()
+    before = method.net.head.new.clone()
     method.begin(pool.phase, pool)
-    assert torch.equal(method.head.old, before)
-    assert method.head.eta == 4
+    assert torch.equal(method.net.head.old, before)
+    assert method.net.head.eta == 4
 
 
 def unit(rows):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,22 +16,25 @@ from bdr.errors import UsageError
 from bdr.seeding import generator
 from bdr.types import Phase
 
+EVERYTHING = sys.maxsize
 DOT_ROUNDS = 1000  # dot-product herding may pick the same image again and again; the published codes stop here
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """So many exemplars of each class, or so many in total, shared equally."""
+    """So many exemplars of each class, or so many in total, shared equally; or all of them."""
 
     count: int
     per_class: bool
 
     @classmethod
     def parse(cls, text: str) -> Quota:
-        """`20/class`, or `2000` in total."""
+        """`20/class`, or `2000` in total, or `all`."""
+        if str(text).strip() == "all":
+            return cls(EVERYTHING, per_class=True)
         match = re.fullmatch(r"(\d+)(/class)?", str(text).strip())
         if not match:
-            raise UsageError(f"memory '{text}' is neither like 20/class nor like 2000 (in total)")
+            raise UsageError(f"memory '{text}' is neither like 20/class nor like 2000 (in total), nor all")
         return cls(int(match[1]), match[2] is not None)
 
     def each(self, seen: int) -> int:
@@ -44,6 +48,8 @@ class Quota:
             )
 
     def __str__(self) -> str:
+        if self.count == EVERYTHING:
+            return "all"
         return f"{self.count}/class" if self.per_class else f"{self.count}"
 
 
@@ -111,6 +117,8 @@ class Memory:
     def choose(self, phase: Phase, pool: Pool, net: nn.Module, each: int) -> list[list[int]]:
         labels = pool.store.labels[pool.new]
         by_class = [pool.new[labels == k] for k in range(phase.old, phase.seen)]
+        if each >= max(len(mine) for mine in by_class) and self.quota.per_class:
+            return [mine.tolist() for mine in by_class]  # there is nothing to choose
         herd = HERDINGS[self.herding]
         if herd is None:
             chance = generator("cpu", pool.seed, "phase", phase.index, "exemplars")

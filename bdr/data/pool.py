@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.augment import Augment, Draws
+from bdr.errors import UsageError
 from bdr.seeding import generator
 from bdr.types import Outputs, Phase
 
-DRAWS = ("all", "rarest", "uniform", "memory")
+DRAWS = ("all", "rarest", "uniform", "memory", "held")
 EVALUATION_BATCH = 512
 
 
@@ -83,25 +84,45 @@ class Epoch(NamedTuple):
 
 
 class Pool:
-    """The training images of one phase."""
+    """The training images of one phase; a share of the exemplars, and as many new images, may be held out of it."""
 
-    def __init__(self, store: Store, phase: Phase, new: Tensor, exemplars: Tensor, seed: int) -> None:
+    def __init__(
+        self, store: Store, phase: Phase, new: Tensor, exemplars: Tensor, seed: int, held: float = 0.0
+    ) -> None:
         self.store, self.phase, self.new, self.seed = store, phase, new, seed
         self.rows = torch.cat([new, exemplars])
+        self.held = self.rows[:0]
+        if held and not phase.first:
+            self.held, self.rows = self.split(held)
         self.memory = exemplars  # becomes the memory of all seen classes once the new exemplars are chosen
 
+    def split(self, share: float) -> tuple[Tensor, Tensor]:
+        """Equally many rows of every class, as the share of the rarest one says, and the rest."""
+        by_class = self.shuffled(self.rows, "held")
+        count = max(1, int(share * min(len(mine) for mine in by_class)))
+        if count >= min(len(mine) for mine in by_class):
+            raise UsageError(f"holding out {count} of every class leaves none to train on; use a larger --memory")
+        held = torch.cat([mine[:count] for mine in by_class])
+        return held, self.rows[~torch.isin(self.rows, held)]
+
+    def shuffled(self, rows: Tensor, *place: str | int) -> list[Tensor]:
+        """The rows of each seen class, in an order of chance."""
+        chance = generator(self.store.device, self.seed, "phase", self.phase.index, *place)
+        rows = rows[torch.randperm(len(rows), generator=chance, device=self.store.device)]
+        return [rows[self.store.labels[rows] == k] for k in range(self.phase.seen)]
+
     def candidates(self, draw: str, stage: int) -> Tensor:
-        """The rows that a stage may draw: all, the memory alone, or all cut to the size of the rarest class."""
+        """The rows that a stage may draw: all, all cut to the rarest class, the memory, or what is held out."""
         if draw == "memory":
             return self.memory
+        if draw == "held":
+            return self.held
         if draw == "rarest":
             return self.cut_to_rarest(stage)
         return self.rows
 
     def cut_to_rarest(self, stage: int) -> Tensor:
-        chance = generator(self.store.device, self.seed, "phase", self.phase.index, "stage", stage, "rarest")
-        rows = self.rows[torch.randperm(len(self.rows), generator=chance, device=self.store.device)]
-        by_class = [rows[self.store.labels[rows] == k] for k in range(self.phase.seen)]
+        by_class = self.shuffled(self.rows, "stage", stage, "rarest")
         fewest = min(len(mine) for mine in by_class)
         return torch.cat([mine[:fewest] for mine in by_class])
 

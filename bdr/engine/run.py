@@ -161,9 +161,8 @@ class Experiment:
         if fresh:
             self.replayed, self.seconds, self.losses = self.memory.rows("cpu").tolist(), 0.0, {}
         new = self.train.of_classes(phase.old, phase.seen)
-        pool = Pool(
-            self.train, phase, new, torch.tensor(self.replayed, dtype=torch.long, device=self.device), self.seed
-        )
+        replayed = torch.tensor(self.replayed, dtype=torch.long, device=self.device)
+        pool = Pool(self.train, phase, new, replayed, self.seed, self.method.held)
         if self.memory.covers(phase):
             pool.memory = self.memory.rows(self.device)
         if fresh:

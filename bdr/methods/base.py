@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bdr.data.pool import Pool
 from bdr.losses import cross_entropy
 from bdr.nets import Frozen, Resumable
-from bdr.types import Batch, Classify, Clock, Phase, Stage
+from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
 
 class NearestMeans(Resumable):
@@ -45,12 +45,42 @@ class NearestMeans(Resumable):
         return -torch.cdist(F.normalize(features), self.means).square()
 
 
+class Present(Resumable):
+    """The classes that a phase has images of: without exemplars the new ones, else all."""
+
+    mask: Tensor  # (K,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.empty(0, dtype=torch.bool))
+
+    def layout(self) -> dict[str, Any]:
+        return {"classes": len(self.mask)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        self.mask = self.mask.new_empty(layout["classes"])
+
+    def begin(self, pool: Pool) -> None:
+        self.mask = pool.counts(pool.rows) > 0
+
+    def cross_entropy(self, out: Outputs, y: Tensor) -> Tensor:
+        """(B,) over the classes that are present; the others neither rise nor fall."""
+        return cross_entropy(out._replace(logits=out.logits.masked_fill(~self.mask, -torch.inf)), y)
+
+
 class Method(nn.Module, ABC):
-    """Abstract; every subclass is final. `net` maps a batch of images to Outputs."""
+    """Abstract; every subclass is final. `net` maps a batch of images to Outputs.
+
+    `criterion` is what plug-ins stand around. It is a function of outputs for all seen classes and targets; a method
+    whose classification loss covers some of them only slices inside it, so that offsets meet all of their logits.
+    """
 
     net: nn.Module
     criterion: Classify = staticmethod(cross_entropy)
     distillation: str | None = None  # the term of `loss` that holds on to the old network, for the analysis
+    readout = "cnn"  # by which of the readouts its results are told
+    held = 0.0  # share of the exemplars held out of training, for stages that draw "held"
+    keeps: tuple[str, ...] = ("none", "some", "all")  # of the images of earlier classes; other memories are refused
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,8 +11,6 @@ CwD and BDR experiments: new embeddings start at random; `imprint` gives the ori
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -34,7 +32,7 @@ def ranking(cosines: Tensor, y: Tensor, old: Tensor, new_class: Tensor, margin: 
 
 
 class UCIR(Method):
-    net: Network
+    net: Network[CosineHead]
     distillation = "less_forget"
 
     def __init__(
@@ -54,14 +52,10 @@ class UCIR(Method):
         self.teacher = Frozen(self.net)
         self.lambda_base, self.margin, self.negatives, self.imprint = lambda_base, margin, negatives, imprint
 
-    @property
-    def head(self) -> CosineHead:
-        return cast(CosineHead, self.net.head)
-
     def begin(self, phase: Phase, pool: Pool) -> None:
-        self.head.grow(phase.new)
+        self.net.head.grow(phase.new)
         if self.imprint and not phase.first:
-            self.head.imprint(self.new_directions(phase, pool))
+            self.net.head.imprint(self.new_directions(phase, pool))
 
     def new_directions(self, phase: Phase, pool: Pool) -> Tensor:
         """The direction of each new class's mean normalised feature, seen by the network as it stands."""

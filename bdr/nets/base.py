@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -78,6 +78,10 @@ MakeBackbone = Callable[..., Backbone]  # make(last_relu=True) -> Backbone
 class Head(Resumable, ABC):
     """Features to logits. Heads are grown and read by verbs; nobody reaches into their weights."""
 
+    @property
+    @abstractmethod
+    def classes(self) -> int: ...
+
     @abstractmethod
     def grow(self, count: int) -> None: ...
 
@@ -86,10 +90,17 @@ class Head(Resumable, ABC):
         """Logits (B, K), and the scale by which they exceed cosines."""
 
 
-class Network(nn.Module):
+H = TypeVar("H", bound=Head)
+N = TypeVar("N", bound=nn.Module)
+
+
+class Network(nn.Module, Generic[H]):
     """A backbone in the precision of the run, and a head in float32."""
 
-    def __init__(self, backbone: Backbone, head: Head) -> None:
+    backbone: Backbone
+    head: H
+
+    def __init__(self, backbone: Backbone, head: H) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
         self.precision: torch.dtype | None = None  # set by the engine: bfloat16, or None for plain float32
@@ -101,21 +112,23 @@ class Network(nn.Module):
         return Outputs(logits, seen.pooled, scale, seen.maps)
 
 
-class Frozen(nn.Module):
+class Frozen(nn.Module, Generic[N]):
     """A copy without gradients that no `train()` wakes up; refilled in place, so that captured graphs stay valid."""
 
-    def __init__(self, net: nn.Module) -> None:
+    net: N
+
+    def __init__(self, net: N) -> None:
         super().__init__()
         self.net = copy.deepcopy(net).requires_grad_(False).eval()
 
     @torch.no_grad()
-    def refill(self, net: nn.Module) -> None:
+    def refill(self, net: N) -> None:
         if layouts_of(self.net) != layouts_of(net):
             lay_out(self.net, layouts_of(net))
         self.net.to(next(net.parameters()).device).load_state_dict(net.state_dict())
         self.net.requires_grad_(False).eval()
 
-    def train(self, mode: bool = True) -> Frozen:
+    def train(self, mode: bool = True) -> Frozen[N]:
         return self
 
     @torch.no_grad()

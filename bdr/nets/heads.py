@@ -32,6 +32,15 @@ class LinearHead(Head):
         self.weight = nn.Parameter(torch.empty(0, dim))
         self.bias = nn.Parameter(torch.empty(0)) if bias else None
 
+    @property
+    def classes(self) -> int:
+        return len(self.weight)
+
+    def restart(self, count: int) -> None:
+        """So many fresh rows, and none of the present ones."""
+        self.lay_out({"classes": 0, "dim": self.weight.shape[1]})
+        self.grow(count)
+
     def grow(self, count: int) -> None:
         self.weight = nn.Parameter(torch.cat([self.weight.data, uniform(count, self.weight)]))
         if self.bias is not None:
@@ -57,6 +66,10 @@ class CosineHead(Head):
         self.old = nn.Parameter(torch.empty(0, dim), requires_grad=False)
         self.new = nn.Parameter(torch.empty(0, dim))
         self.eta = nn.Parameter(torch.tensor(float(eta)))
+
+    @property
+    def classes(self) -> int:
+        return len(self.old) + len(self.new)
 
     def grow(self, count: int) -> None:
         self.old = nn.Parameter(torch.cat([self.old.data, self.new.data]), requires_grad=False)

@@ -1,0 +1,57 @@
+"""iCaRL: Incremental Classifier and Representation Learning (Rebuffi et al., CVPR 2017).
+
+Sigmoid outputs, and one binary cross-entropy over all of them (algorithm 3):
+
+    L = - 1/K sum_k [ q_k log sigmoid(z_k) + (1 - q_k) log(1 - sigmoid(z_k)) ]
+
+with q_k the label for new classes and the previous network's sigmoid for old ones, also where the image is of an old
+class. Images are told by the nearest mean of exemplars (equation 2); the network's own opinion is recorded beside it.
+The part over new classes is the classification loss that plug-ins see, the part over old ones is `distillation`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bdr.data.pool import Pool
+from bdr.losses import binary, one_hot
+from bdr.methods.base import Method
+from bdr.nets import Frozen, LinearHead, MakeBackbone, Network
+from bdr.types import Batch, Classify, Outputs, Phase
+
+
+class ICaRL(Method):
+    net: Network[LinearHead]
+    distillation = "distillation"
+    readout = "nme"
+
+    def __init__(self, make: MakeBackbone) -> None:
+        super().__init__()
+        backbone = make()
+        self.net = Network(backbone, LinearHead(backbone.dim))
+        self.teacher = Frozen(self.net)
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.net.head.grow(phase.new)
+
+    @property
+    def old(self) -> int:
+        """Classes that the teacher knows."""
+        return self.teacher.net.head.classes
+
+    def criterion(self, out: Outputs, y: Tensor) -> Tensor:
+        """(B,) over the new classes, as its share of the mean over all."""
+        target = one_hot(y, out.logits)
+        return binary(out.logits[:, self.old :], target[:, self.old :]) / out.logits.shape[1]
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        out = self.net(batch.x)
+        terms = {"bce": classify(out, batch.y).mean()}
+        if not phase.first:
+            believed = torch.sigmoid(self.teacher(batch.x).logits)
+            terms["distillation"] = (binary(out.logits[:, : phase.old], believed) / phase.seen).mean()
+        return terms
+
+    def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        self.teacher.refill(self.net)

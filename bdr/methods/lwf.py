@@ -1,0 +1,52 @@
+"""LwF: Learning without Forgetting (Li and Hoiem, ECCV 2016).
+
+    L = CE  +  lambda KL( softmax(z* / T) || softmax(z / T) ) over the old classes                              (eq. 3)
+
+z* are the logits of the previous network on the images at hand. No exemplar is needed, and cross-entropy is taken over
+the new classes alone; where exemplars are kept, over all of them.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bdr.data.pool import Pool
+from bdr.losses import distillation
+from bdr.methods.base import Method, Present
+from bdr.nets import Frozen, LinearHead, MakeBackbone, Network
+from bdr.types import Batch, Classify, Outputs, Phase, Stage
+
+
+class LwF(Method):
+    net: Network[LinearHead]
+    distillation = "distillation"
+
+    def __init__(self, make: MakeBackbone, weight: float = 1.0, temperature: float = 2.0) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        backbone = make()
+        self.net = Network(backbone, LinearHead(backbone.dim))
+        self.teacher, self.present = Frozen(self.net), Present()
+        self.weight, self.temperature = weight, temperature
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.net.head.grow(phase.new)
+        self.present.begin(pool)
+
+    def criterion(self, out: Outputs, y: Tensor) -> Tensor:
+        return self.present.cross_entropy(out, y)
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        out = self.net(batch.x)
+        terms = {"ce": classify(out, batch.y).mean()}
+        if not phase.first:
+            old = self.teacher(batch.x).logits
+            terms["distillation"] = distillation(out.logits[:, : phase.old], old, self.temperature).mean()
+        return terms
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        return {"distillation": self.weight}
+
+    def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        self.teacher.refill(self.net)

@@ -1,0 +1,67 @@
+"""Plain cross-entropy with a linear classifier: the bounds that other methods lie between.
+
+finetune    nothing is kept: what happens when nothing is done
+replay      the exemplars are trained on like any other image
+joint       all images are kept and every phase starts from fresh weights: the paper's Bound
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bdr.data.pool import Pool
+from bdr.methods.base import Method
+from bdr.nets import LinearHead, MakeBackbone, Network
+from bdr.types import Batch, Classify, Phase
+
+
+class Finetune(Method):
+    net: Network[LinearHead]
+    keeps = ("none",)
+
+    def __init__(self, make: MakeBackbone) -> None:
+        super().__init__()
+        backbone = make()
+        self.net = Network(backbone, LinearHead(backbone.dim))
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.net.head.grow(phase.new)
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        return {"ce": classify(self.net(batch.x), batch.y).mean()}
+
+
+class Replay(Method):
+    net: Network[LinearHead]
+    keeps = ("some", "all")
+
+    def __init__(self, make: MakeBackbone) -> None:
+        super().__init__()
+        backbone = make()
+        self.net = Network(backbone, LinearHead(backbone.dim))
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.net.head.grow(phase.new)
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        return {"ce": classify(self.net(batch.x), batch.y).mean()}
+
+
+class Joint(Method):
+    net: Network[LinearHead]
+    keeps = ("all",)
+
+    def __init__(self, make: MakeBackbone) -> None:
+        super().__init__()
+        self.make, backbone = make, make()
+        self.net = Network(backbone, LinearHead(backbone.dim))
+
+    @torch.no_grad()
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        """Fresh weights, in place: the backbone may be compiled."""
+        self.net.backbone.load_state_dict(self.make().state_dict())
+        self.net.head.restart(phase.seen)
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        return {"ce": classify(self.net(batch.x), batch.y).mean()}
