@@ -183,6 +183,52 @@ def test_the_page_of_run_names_every_setting(owner):
     assert not missing
 
 
+HEADINGS = ["Objective", "Settings", "Training", "Where this differs from the paper", "Measured"]
+
+
+def rows_below(page, heading):
+    """The cells of the tables below a heading, without backticks; heads and rules left out."""
+    lines = [line for line in section(page, heading).splitlines() if line.startswith("| ")]
+    cells = [[cell.strip().replace("`", "") for cell in line.split("|")[1:-1]] for line in lines]
+    return [row for row in cells if row[0] not in ("setting", "data", "term", "here")]
+
+
+def training(name, data):
+    """The training of a method in a frame, as its page has it."""
+    config = FRAMES[data](name)
+    stage, drops = config.stage, ", ".join(map(str, config.stage.drops))
+    schedule = {"steps": f"steps {drops} x {stage.drop:g}"}.get(stage.schedule, stage.schedule)
+    rates = [str(stage.epochs), str(stage.batch), f"{stage.lr:g}", schedule, f"{stage.weight_decay:g}"]
+    return [data, *rates, config.memory, config.herding if config.memory not in ("0", "all") else "none"]
+
+
+def method_page(name):
+    return DOCS / "methods" / f"{name}.md"
+
+
+def test_every_method_has_a_page_and_every_page_a_method():
+    assert {page.stem for page in (DOCS / "methods").glob("*.md")} == set(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_a_method_has_its_parts_in_order(name):
+    found = re.findall(r"^## (.*)$", method_page(name).read_text(), re.MULTILINE)
+    assert [heading for heading in found if heading in HEADINGS] == HEADINGS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_a_method_has_its_settings_with_their_defaults(name):
+    settings = {field: str(default) for field, (_, default) in fields_of(METHODS[name]).items()}
+    assert {row[0]: row[1] for row in rows_below(method_page(name), "## Settings")} == settings
+
+
+@pytest.mark.parametrize("data", ["cifar100", "digits"])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_a_method_has_its_training(name, data):
+    row = next(row for row in rows_below(method_page(name), "## Training") if row[0] == data)
+    assert row == training(name, data)
+
+
 @pytest.mark.parametrize("name", FRAMES)
 def test_the_frames_are_as_described(name):
     text = section(DOCS / "commands" / "run.md", "## What to run")
