@@ -42,8 +42,8 @@ class Result:
     @classmethod
     def of(cls, path: Path) -> Result:
         run = Run.open(path)
-        summary = metrics.summary(run)
-        rows = [line["by_phase"]["cnn"] for line in run.phases]
+        summary = metrics.summary(run, run.readout)
+        rows = [line["by_phase"][run.readout] for line in run.phases]
         names = run.phases[-1]["accuracy"]
         readouts = {name: [line["accuracy"].get(name) for line in run.phases] for name in names}
         found = summary["accuracies"]

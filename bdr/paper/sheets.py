@@ -127,7 +127,7 @@ def row_of_job(job: Job) -> list[str]:
     scenario = [f"{fields['base']}+{fields['step']}", str(fields["memory"]), str(fields["order"]), str(fields["net"])]
     seeds = [seeds_text(job.have), seeds_text(job.missing)]
     run = " ".join([job.wanted.spec, *changes])
-    return [run, *scenario, str(settings.get("stage.epochs", 160)), *seeds, job.time]
+    return [run, *scenario, str(job.wanted.config(seed=0).stage.epochs), *seeds, job.time]
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

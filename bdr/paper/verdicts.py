@@ -111,7 +111,7 @@ def reading(cell: Cell, run: Run) -> float | None:
     if cell.get("split"):
         return of_phase(cell, run)
     key = "top5" if cell.metric.endswith("top5") else "accuracy"
-    series = [(line.get(key) or {}).get("cnn") for line in run.phases]
+    series = [(line.get(key) or {}).get(run.readout) for line in run.phases]
     if not series or None in series:
         return None
     combine: Callable[[list[Any]], float] = metrics.average if cell.metric.startswith("avg") else metrics.last
@@ -131,7 +131,7 @@ def of_phase(cell: Cell, run: Run) -> float | None:
     if cell.metric in LOSSES:
         when = "initial" if cell.metric == "initial_loss" else "final"
         return (line.get("losses") or {}).get(f"{when}_{split}")
-    return (line.get(f"accuracy_{split}") or {}).get("cnn")
+    return (line.get(f"accuracy_{split}") or {}).get(run.readout)
 
 
 def readings(cell: Cell, runs: dict[int, Run]) -> dict[int, float]:

@@ -71,6 +71,11 @@ class Run:
         return self.info["fingerprint"]
 
     @property
+    def readout(self) -> str:
+        """The readout by which the method's results are told."""
+        return str(self.info.get("readout") or "cnn")
+
+    @property
     def protocol(self) -> dict[str, Any]:
         return self.info["protocol"]
 
