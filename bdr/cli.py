@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, and check the copies you have.")
 app.add_typer(data_app, name="data")
-bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: steps, start, herding, augmentation, growth.")
+bench_app = typer.Typer(invoke_without_command=True, help="Measure speed: steps, start, herding, augmentation, growth.")
 app.add_typer(bench_app, name="bench")
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as printed by bdr run.")]
@@ -166,11 +166,14 @@ def show(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs to compare.")],
     json: AsJson = False,
     readout: Annotated[str | None, typer.Option(help="cnn or nme.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="ROW", help="The row that gains are over; the first one if not given.")
+    ] = None,
 ) -> None:
     """Show the table of a run, or compare several over their seeds."""
     from bdr.commands import show_runs
 
-    show_runs(runs, json, readout)
+    show_runs(runs, json, readout, reference)
 
 
 @app.command()
@@ -323,6 +326,13 @@ def data_verify(
     from bdr.commands import verify_data
 
     verify_data(name, root)
+
+
+@bench_app.callback()
+def bench(context: typer.Context) -> None:
+    """Without a word after it: bdr bench steps."""
+    if context.invoked_subcommand is None:
+        bench_steps()
 
 
 @bench_app.command("steps")

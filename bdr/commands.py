@@ -9,8 +9,9 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +23,9 @@ from bdr.display import Lines, Workload, display
 from bdr.engine.run import Interrupted
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs
+
+if TYPE_CHECKING:
+    from bdr.report import Comparison
 
 Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
 out = Console(highlight=False)
@@ -166,7 +170,9 @@ def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Sto
 
 
 def gathered(paths: Sequence[Path]) -> list[Run]:
-    """The runs at and below the given folders; what cannot be read is named and skipped."""
+    """The runs at and below the given folders, in the order in which these were named; what is damaged is skipped."""
+    from bdr.report import natural_order
+
     found: dict[Path, Run] = {}
     for path in paths:
         if (path / "run.json").is_file():
@@ -175,26 +181,38 @@ def gathered(paths: Sequence[Path]) -> list[Run]:
         runs, warnings = find_runs(path)
         for warning in warnings:
             err.print(f"warning: {warning}", markup=False)
-        found |= {run.path.resolve(): run for run in runs}
+        found |= {run.path.resolve(): run for run in sorted(runs, key=natural_order)}
     if not found:
         raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
     return list(found.values())
 
 
-def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None) -> None:
+def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None, reference: str | None = None) -> None:
     from bdr import report
 
     runs = gathered(paths)
     if len(runs) == 1 and not runs[0].phases:
         raise BdrError(f"{runs[0].path} has no finished phase yet; go on with: bdr resume {runs[0].path}")
-    comparison = report.compare(runs, readout)
+    comparison = report.compare(runs, readout, reference)
     if as_json:
         print(json.dumps(report.as_json(comparison), indent=2))
         return
     if len(runs) == 1:
         out.print(report.as_rich(report.run_sheet(runs[0], readout)))
     else:
-        out.print(report.as_rich(report.comparison_sheet(comparison), out.width))
+        print_comparison(comparison)
+
+
+def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
+    """A table a protocol on the terminal."""
+    from bdr import report
+
+    sheets = report.comparison_sheets(comparison, title)
+    # the notes below the tables and not as captions, which would be as narrow as the last table
+    for table in report.as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
+        out.print(table, crop=False)
+    for note in sheets[-1].notes:
+        out.print(note, markup=False)
 
 
 def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | None = None) -> None:

@@ -5,12 +5,15 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from bdr.commands import gathered, show_runs
 from bdr.errors import BdrError, UsageError
 from bdr.metrics import by_phase, moving_mean, old_and_new, per_class, top_k
 from bdr.records import Run, RunWriter, find_runs
@@ -18,9 +21,11 @@ from bdr.report import (
     as_json,
     as_markdown,
     as_rich,
+    as_rich_tables,
     as_text,
     compare,
-    comparison_sheet,
+    comparison_sheets,
+    natural_order,
     run_sheet,
     write_figures,
     write_page,
@@ -145,23 +150,194 @@ def test_the_difference_is_paired_over_common_seeds(runs):
     assert comparison.differences[0] is None
 
 
-def test_a_protocol_that_differs_is_said(tmp_path, runs):
-    other = make_run(tmp_path, "icarl", 1993, protocol={**PROTOCOL, "memory": "20 per class"})
+def with_protocol(folder, title="ucir", seed=1993, settings=None, **facts):
+    """A run under a protocol that is changed in some facts, or with settings of its own."""
+    changed = {"protocol": {**PROTOCOL, **facts}, "fingerprint": f"{sorted(facts.items())}{settings}"}
+    config = {"settings": settings or {}, "stage": {"epochs": 20}}
+    return make_run(Path(folder) / str(changed["fingerprint"]), title, seed, config=config, **changed)
+
+
+@pytest.fixture
+def two_protocols(tmp_path):
+    """Two methods under two protocols, one of them also with settings."""
+    steps = [with_protocol(tmp_path, title, step=step) for title in ("ucir", "ucir+bdr") for step in (2, 3)]
+    tried = [with_protocol(tmp_path, "ucir+bdr", settings={"bdr": {"beta": beta}}, step=2) for beta in (0.5, 0.0)]
+    return [*steps, *tried]
+
+
+def test_each_protocol_has_a_table_of_its_own_with_its_facts_in_the_title(two_protocols):
+    sheets = comparison_sheets(compare(two_protocols))
+    assert [sheet.title for sheet in sheets] == ["digits B4 S2, 3 per class", "digits B4 S3, 3 per class"]
+    labels = [[row[0] for row in sheet.rows] for sheet in sheets]
+    assert labels == [["ucir", "ucir+bdr", "ucir+bdr bdr.beta=0.5", "ucir+bdr bdr.beta=0.0"], ["ucir", "ucir+bdr"]]
+
+
+def test_one_protocol_needs_no_title_of_its_own(runs):
+    assert [sheet.title for sheet in comparison_sheets(compare(runs))] == ["Comparison"]
+
+
+def test_notes_are_said_once_and_name_no_long_list_of_methods(two_protocols):
+    *others, last = comparison_sheets(compare(two_protocols))
+    assert all(not sheet.notes for sheet in others)
+    assert "Each table has a protocol of its own; they differ in step." in last.notes
+    assert "One seed only, so without a spread: all methods." in last.notes
+    assert max(map(len, last.notes)) < 100
+
+
+def test_a_single_seed_among_several_is_named(tmp_path, runs):
+    single = make_run(tmp_path, "icarl")
+    assert "One seed only, so without a spread: icarl." in compare([*runs, single]).notes
     assert "All methods share one protocol." in compare(runs).notes
-    said = "The protocols differ beyond the method: memory is 3 per class for ucir and 20 per class for icarl."
-    assert compare([runs[0], other]).notes[0] == said
 
 
-def test_one_title_under_two_protocols_is_two_groups(tmp_path):
-    few = make_run(tmp_path / "few")
-    many = make_run(tmp_path / "many", protocol={**PROTOCOL, "memory": "20 per class"}, fingerprint="beef00")
-    labels = [group.label for group in group_runs([few, many])]
-    assert labels == ["ucir (memory 3 per class)", "ucir (memory 20 per class)"]
+def titles(folder, *protocols):
+    runs = [with_protocol(folder, **facts) for facts in protocols]
+    return [group.protocol for group in group_runs(runs)]
+
+
+def test_a_title_names_further_facts_that_differ(tmp_path):
+    assert titles(tmp_path, {"net": "resnet18"}, {"net": "resnet32"}) == [
+        "digits B4 S2, 3 per class, net resnet18",
+        "digits B4 S2, 3 per class, net resnet32",
+    ]
+
+
+def test_a_title_leaves_out_what_its_other_facts_decide(tmp_path):
+    assert titles(tmp_path, {"step": 2, "phases": 4}, {"step": 3, "phases": 3})[0] == "digits B4 S2, 3 per class"
+    cifar = {"data": "cifar100", "net": "resnet18", "epochs": 160}
+    assert titles(tmp_path, {"net": "small", "epochs": 20}, cifar) == [
+        "digits B4 S2, 3 per class",
+        "CIFAR-100 B4 S2, 3 per class",
+    ]
+
+
+def test_a_title_names_phases_that_the_step_does_not_decide(tmp_path):
+    assert titles(tmp_path, {"phases": 4}, {"phases": 2})[1] == "digits B4 S2, 3 per class, phases 2"
+
+
+def test_a_gain_is_over_the_first_method_of_the_same_protocol(two_protocols):
+    comparison = compare(two_protocols)
+    assert [group is base for group, base in zip(comparison.groups, comparison.references, strict=True)] == [
+        *(True, False, False, False),
+        *(True, False),
+    ]
+    assert [pairs is None for pairs in comparison.differences] == [True, False, False, False, True, False]
+
+
+def test_another_method_or_row_can_be_the_reference(two_protocols):
+    by_method = compare(two_protocols, reference="ucir+bdr")
+    assert [base.label for base in by_method.references] == ["ucir+bdr"] * 6
+    assert by_method.differences[1] is by_method.differences[5] is None
+    assert "gain: difference in average to ucir+bdr of its table" in comparison_sheets(by_method)[-1].notes[1]
+    by_row = compare(two_protocols, reference="ucir+bdr bdr.beta=0.5")
+    assert [base and base.label for base in by_row.references] == ["ucir+bdr bdr.beta=0.5"] * 4 + [None] * 2
+    assert [row[3] for row in comparison_sheets(by_row)[1].rows] == ["–", "–"]  # noqa: RUF001
+
+
+def test_a_method_in_several_rows_is_no_reference_unless_one_has_the_defaults(tmp_path):
+    tried = [with_protocol(tmp_path, settings={"ucir": {"margin": margin}}) for margin in (0.1, 0.2)]
+    with pytest.raises(UsageError, match=r"no row 'ucir'; there are ucir ucir.margin=0.1, ucir ucir.margin=0.2"):
+        compare(tried, reference="ucir")
+
+
+def test_a_reference_that_is_not_there_is_refused_with_those_that_are(two_protocols):
+    with pytest.raises(UsageError, match=r"no row 'ucir\+bd'; there are ucir, .*did you mean 'ucir\+bdr'"):
+        compare(two_protocols, reference="ucir+bd")
+
+
+def test_json_says_what_each_difference_is_to(two_protocols):
+    groups = as_json(compare(two_protocols, reference="ucir+bdr"))["groups"]
+    assert groups[0]["reference"] == "ucir+bdr"
+    assert groups[0]["difference_to_first"] is groups[1]["difference_to_reference"] is None
+    assert groups[0]["difference_to_reference"]["average"]["n"] == 1
+    assert (groups[0]["protocol"], groups[-1]["protocol"]) == ("digits B4 S2, 3 per class", "digits B4 S3, 3 per class")
+
+
+def in_natural_order(runs):
+    backwards = list(reversed(runs))
+    return sorted(backwards, key=natural_order)
+
+
+def test_runs_are_read_with_fewer_plug_ins_first_and_defaults_before_settings(tmp_path):
+    wanted = ["ucir", "ucir+bdr", "ucir+cwd", "ucir+cwd+bdr", "ucir+cwd+bdr 0.5", "ucir+cwd+bdr 0.9"]
+    parts = [label.partition(" ") for label in wanted]
+    runs = [with_protocol(tmp_path, t, settings={"bdr": {"beta": float(b)}} if b else None) for t, _, b in parts]
+    assert in_natural_order(runs) == runs
+
+
+def test_protocols_are_read_with_larger_steps_first_and_memories_by_size(tmp_path):
+    facts = [{"step": 10, "memory": "5/class"}, {"step": 10, "memory": "20/class"}, {"step": 5, "memory": "5/class"}]
+    runs = [with_protocol(tmp_path, title, **each) for each in facts for title in ("icarl", "ucir")]
+    assert in_natural_order(runs) == runs
+
+
+def test_folders_keep_the_order_in_which_they_were_named(tmp_path):
+    plain, both, cwd = (make_run(tmp_path / "runs" / name, name) for name in ("ucir", "ucir+cwd+bdr", "ucir+cwd"))
+    assert [run.title for run in gathered([tmp_path])] == ["ucir", "ucir+cwd", "ucir+cwd+bdr"]
+    named = [both.path, plain.path.parent, cwd.path]
+    assert [run.title for run in gathered(named)] == ["ucir+cwd+bdr", "ucir", "ucir+cwd"]
+
+
+def test_show_prints_the_tables_and_then_the_notes(tmp_path, two_protocols, capsys, monkeypatch):
+    monkeypatch.setattr("bdr.commands.out", Console(width=80))
+    show_runs([tmp_path], as_json=False, readout=None, reference="ucir+bdr")
+    said = capsys.readouterr().out
+    places = [said.index(text) for text in ("digits B4 S3", "digits B4 S2", "Accuracies", "to ucir+bdr", "One seed")]
+    assert places == sorted(places)
+    assert "bdr.beta=0.5" in said.split()
+
+
+def drawn(sheets, width):
+    console = Console(width=width, file=io.StringIO())
+    for table in as_rich_tables(sheets, width):
+        console.print(table, crop=False)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_name_or_number_is_broken_on_a_narrow_terminal(two_protocols, width):
+    sheets = comparison_sheets(compare(two_protocols))
+    words = drawn(sheets, width).split()
+    cells = [word for sheet in sheets for row in sheet.rows for cell in row for word in cell.split()]
+    assert set(cells) <= set(words)
+
+
+def test_tables_that_are_read_together_have_one_form(two_protocols):
+    first, second = comparison_sheets(compare(two_protocols))
+    alone = drawn([second], 70)
+    together = drawn([first, second], 70)
+    assert re.search(r"method +ucir +ucir\+bdr", alone)
+    assert not re.search(r"method +ucir +ucir\+bdr", together)
+    assert max(map(len, together.splitlines())) <= 70
+
+
+def test_spreads_stand_below_their_means_where_many_methods_do_not_fit(tmp_path, runs):
+    many = [make_run(tmp_path, f"ucir+{name}", seed) for name in ("cwd", "la", "paco", "bcl") for seed in (1, 2)]
+    sheet = comparison_sheets(compare([*runs, *many]))[0]
+    text = drawn([replace(sheet, notes=[])], 80)
+    mean, _, deviation = sheet.rows[0][2].partition(" ± ")
+    assert max(map(len, text.splitlines())) <= 80
+    assert mean in text.split()
+    assert f"±{deviation}" in text.split()
 
 
 def test_one_title_with_hidden_settings_is_two_groups(tmp_path):
     both = [make_run(tmp_path / "a"), make_run(tmp_path / "b", fingerprint="beef00")]
     assert [group.label for group in group_runs(both)] == ["ucir [3fa9c1]", "ucir [beef00]"]
+
+
+def test_one_title_with_settings_and_several_class_orders_is_two_groups(tmp_path):
+    given = [None, {"ucir": {"margin": 0.1}}]
+    runs = [with_protocol(tmp_path, seed=s, settings=each, order=str(s)) for each in given for s in (1, 2)]
+    groups = group_runs(runs)
+    assert [(group.label, len(group.runs)) for group in groups] == [("ucir", 2), ("ucir ucir.margin=0.1", 2)]
+
+
+def test_class_orders_that_differ_between_methods_are_said(tmp_path):
+    one, other = with_protocol(tmp_path, "ucir", order="a"), with_protocol(tmp_path, "icarl", order="b")
+    comparison = compare([one, other])
+    assert comparison.notes[0].startswith("The class orders are not the same for all methods")
+    assert comparison.differences[1]["average"].n == 0
 
 
 def test_class_orders_of_one_method_stay_together(tmp_path):
@@ -189,10 +365,8 @@ def test_a_repeated_seed_counts_once(tmp_path):
 
 
 def test_all_forms_of_the_table_say_the_same(runs):
-    from rich.console import Console
-
     comparison = compare(runs)
-    sheet = comparison_sheet(comparison)
+    sheet = comparison_sheets(comparison)[0]
     mean = f"{comparison.values[1]['average'].mean:.2f}"
     console = Console(width=140, file=io.StringIO())
     console.print(as_rich(sheet))
@@ -205,7 +379,7 @@ def test_all_forms_of_the_table_say_the_same(runs):
 
 
 def test_one_seed_has_no_spread_and_says_so(runs):
-    sheet = comparison_sheet(compare(runs[:1]))
+    sheet = comparison_sheets(compare(runs[:1]))[0]
     assert "±" not in "".join(sheet.rows[0])
     assert "One seed only, so without a spread: ucir." in sheet.notes
 
@@ -279,6 +453,12 @@ def test_figures_are_files_that_stand_alone(tmp_path, runs):
         assert root.findtext("{http://www.w3.org/2000/svg}title")
 
 
+def test_figures_of_several_protocols_have_its_name_before_theirs(tmp_path, two_protocols):
+    names = [path.name for path in write_figures(two_protocols, tmp_path / "figures")]
+    assert {"digits-b4-s2-3-per-class-accuracy.svg", "digits-b4-s3-3-per-class-accuracy.svg"} <= set(names)
+    assert len(names) == len(set(names))
+
+
 def test_a_series_that_no_run_recorded_has_no_figure(tmp_path):
     run = make_run(tmp_path, phases=1)
     assert [path.name for path in write_figures([run], tmp_path / "figures")] == ["accuracy.svg", "matrix-0.svg"]
@@ -327,6 +507,14 @@ def test_the_page_says_what_was_run_and_how(tmp_path, runs):
     text = write_page(runs, tmp_path / "page.html", "Digits").read_text()
     for part in ("3 per class", "bdr run ucir --seed 1993", "eight, nine", "prefers-color-scheme: dark", "less_forget"):
         assert part in text
+
+
+def test_the_page_has_a_table_and_plots_for_each_protocol(tmp_path, two_protocols):
+    text = write_page(two_protocols, tmp_path / "page.html", "Digits").read_text()
+    assert "4 methods, 2 protocols, 1 seed, 6 runs" in text
+    assert text.count("<h3>digits B4 S2, 3 per class</h3>") == text.count("<h3>digits B4 S3, 3 per class</h3>") == 7
+    assert "ucir+bdr bdr.beta=0.5, seed 1993 of digits B4 S2, 3 per class" in text
+    assert outline(text).unbalanced == []
 
 
 def test_the_page_escapes_names_from_outside(tmp_path):

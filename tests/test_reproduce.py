@@ -41,18 +41,18 @@ def cell(table, method, only="S=10 & R=20 & cifar100 & metric=avg_acc_top1"):
     return found[0]
 
 
-def record(folder, config, accuracy=66.0, created="2026-01-01T00:00:00+00:00", done=True):
+def record(folder, config, accuracy=66.0, created="2026-01-01T00:00:00+00:00", done=True, speed=1, **further):
     """A run directory as if the configuration had been trained, with the same accuracy after every phase."""
     phases = list(Protocol(class_order(config.order, 100), config.base, config.step))
     protocol = {"net": config.net, "order": config.order, "memory": config.memory}
     info = {"title": config.title, "seed": config.seed, "fingerprint": "0", "protocol": protocol, "created": created}
     info |= {"classes": list(range(100)), "phases": [[p.old, p.seen] for p in phases]}
-    info |= {"config": config.model_dump(mode="json"), "device": {"type": "cpu", "name": "a CPU"}}
+    info |= {"config": config.model_dump(mode="json"), "device": {"type": "cpu", "name": "a CPU"}, **further}
     writer = RunWriter.create(folder, info)
     for phase in phases:
         line = {"phase": phase.index, "old": phase.old, "seen": phase.seen, "accuracy": {"cnn": accuracy}}
         line |= {"top5": {"cnn": 90.0}, "parameters": 11_220_033}
-        writer.epoch({"phase": phase.index, "epoch": 0, "images_per_second": 100.0 if phase.first else 50.0})
+        writer.epoch({"phase": phase.index, "epoch": 0, "images_per_second": speed * (100.0 if phase.first else 50.0)})
         writer.phase(line | (PHASE_2 if phase.index == 2 else {}))
     if done:
         writer.finish()
@@ -437,6 +437,18 @@ def test_time_is_images_over_measured_speed(tmp_path):
     assert measured(runs, "resnet18", "cuda") is measured(runs, "resnet32", "cpu") is None
 
 
+def test_speed_is_of_runs_that_say_they_were_alone_where_there_are_any(tmp_path):
+    one = cell("T4", "CwD")
+    trained(tmp_path / "silent", one, 66.0, seed=1, speed=0.5)
+    trained(tmp_path / "beside", one, 66.0, seed=2, speed=0.2, side_by_side=3)
+    unsure = measured(list(gather([tmp_path])), "resnet18", "cpu")
+    assert (unsure.first, unsure.records) == (35.0, 2)
+    assert unsure.device == "a CPU, some of them perhaps of runs side by side"
+    trained(tmp_path / "alone", one, 66.0, seed=3, side_by_side=1)
+    sure = measured(list(gather([tmp_path])), "resnet18", "cpu")
+    assert (sure.first, sure.later, sure.records, sure.device) == (100.0, 50.0, 1, "a CPU, each run alone")
+
+
 @pytest.mark.parametrize(
     ("text", "seeds"), [("3", [1993, 1994, 1995]), ("1", [1993]), ("1994", [1994]), ("7,", [7]), ("5,3,5", [5, 3])]
 )
@@ -491,6 +503,7 @@ def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
     assert "bdr run ucir+cwd+bdr --data cifar100 --base 50 --step 10 --memory 20/class" in said
     assert "not run, 4 cells: AANet's" in said
     assert "3 missing runs of resnet18: about" in said
+    assert "some of them perhaps of runs side by side" in " ".join(said.split())
 
 
 def test_what_is_missing_is_run_once_and_judged(folders, capsys, monkeypatch):

@@ -18,6 +18,7 @@ from runs import FIELDS as TRIED
 from runs import assert_equal, train, wait_until
 
 from bdr import api, sweep
+from bdr.assemble import plan_run
 from bdr.cli import stoppable
 from bdr.config import parse_setting
 from bdr.errors import BdrError, UsageError
@@ -364,7 +365,42 @@ def test_a_dry_run_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# Sharing a GPU
+def test_the_averages_come_in_the_order_that_was_typed(tmp_path, monkeypatch):
+    runs, _ = acted(tmp_path, "---")
+    record(runs[2])
+    runs, crew = acted(tmp_path, "---")
+    crew.step()
+    for run in runs:
+        crew.finish(run)
+    shown = []
+    monkeypatch.setattr(sweep, "show_averages", lambda found: shown.extend(run.title for run in found))
+    sweep.conclude(crew, runs, "", None)
+    assert crew.runs[0] is runs[2]
+    assert shown == ["run0", "run1", "run2"]
+
+
+# Sharing a machine
+
+
+def test_runs_are_told_how_many_they_are(monkeypatch):
+    monkeypatch.setenv("BDR_SIDE_BY_SIDE", "7")
+    assert sweep.environment(jobs=4, at_once=3, cuda=True)["BDR_SIDE_BY_SIDE"] == "3"
+    assert sweep.environment(jobs=1, at_once=0, cuda=True)["BDR_SIDE_BY_SIDE"] == "1"
+
+
+def test_a_run_is_alone_unless_it_is_told_otherwise_and_the_same_run_either_way(tmp_path, monkeypatch):
+    def about(told):
+        monkeypatch.setenv("BDR_SIDE_BY_SIDE", told) if told else monkeypatch.delenv("BDR_SIDE_BY_SIDE", raising=False)
+        config = api.configure("ucir", "digits", fields={"device": "cpu"})[0]
+        return plan_run(config, None, tmp_path)
+
+    alone, beside = about(None), about("3")
+    assert (alone.info["side_by_side"], beside.info["side_by_side"]) == (1, 3)
+    assert alone.info["fingerprint"] == beside.info["fingerprint"]
+    assert alone.experiment.shared == beside.experiment.shared
+    with pytest.raises(UsageError, match="BDR_SIDE_BY_SIDE=many is not allowed"):
+        about("many")
+
 
 DAEMON = """#!/bin/sh
 state={folder}/daemon
@@ -460,6 +496,11 @@ def test_a_log_holds_what_the_run_said_and_how_to_type_it(finished):
     assert "bdr run ucir+cwd+bdr --data digits --seed 1993" in log.read_text()
     info = Run.open(next((finished.runs / "digits-b4s3" / "ucir-cwd-bdr").iterdir())).info
     assert info["command"] in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_run_says_how_many_were_side_by_side(finished):
+    assert {Run.open(file.parent).info["side_by_side"] for file in finished.runs.rglob("DONE")} == {2}
 
 
 @pytest.mark.slow

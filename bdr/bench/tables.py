@@ -13,7 +13,8 @@ def speed_table(timings: Sequence[Timing], peak: float | None, about: str) -> Ta
     """A row a case; the share is of the bf16 peak that this device reached just before."""
     table = Table(title=f"Training steps, {about}", title_justify="left")
     for name in ("case", "engine", "phase", "images/s", "ms/step", "first step s", "memory GiB", "of peak"):
-        table.add_column(name, justify="left" if name in ("case", "engine", "phase") else "right")
+        words = name in ("case", "engine", "phase")
+        table.add_column(name, justify="left" if words else "right", min_width=0 if words else len(name.split()[0]))
     for each in timings:
         memory = "-" if each.memory_gib is None else f"{each.memory_gib:.2f}"
         share = f"{100 * each.teraflops / peak:.1f} %" if peak and each.teraflops else "-"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from bdr.report.figures import write_figures
-from bdr.report.groups import Group, group_runs, protocol_notes
+from bdr.report.groups import Group, by_protocol, group_runs, protocol_notes
 from bdr.report.page import write_page
+from bdr.report.protocols import natural_order
 from bdr.report.tables import (
     Comparison,
     Sheet,
     as_json,
     as_markdown,
     as_rich,
+    as_rich_tables,
     as_text,
     compare,
-    comparison_sheet,
+    comparison_sheets,
     run_sheet,
-    seeds_sheet,
+    seeds_sheets,
 )
 
 __all__ = [
@@ -25,13 +27,16 @@ __all__ = [
     "as_json",
     "as_markdown",
     "as_rich",
+    "as_rich_tables",
     "as_text",
+    "by_protocol",
     "compare",
-    "comparison_sheet",
+    "comparison_sheets",
     "group_runs",
+    "natural_order",
     "protocol_notes",
     "run_sheet",
-    "seeds_sheet",
+    "seeds_sheets",
     "write_figures",
     "write_page",
 ]

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+import json
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from bdr.metrics import summary
 from bdr.records import Run, differences
+from bdr.report.protocols import TRAINING, protocol_key, protocol_titles, settings_of
+
+Thing = TypeVar("Thing")
+MOST_NAMED = 5  # a note that would name as many methods says how many they are instead
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one method, a seed each, under the name they have in tables and plots."""
+    """Runs of one method, a seed each, under the name they have in tables and plots of their protocol."""
 
     label: str
     runs: list[Run]
     summaries: list[dict[str, Any]]
+    protocol: str = ""  # in few words, the same for all groups under it
 
     def by_seed(self) -> dict[Hashable, dict[str, Any]]:
         """Summaries by what makes two runs of different methods a pair: the seed and the class order."""
@@ -28,62 +34,42 @@ def seed_and_order(run: Run) -> Hashable:
 
 
 def readout_of(run: Run) -> str:
-    """The readout that the protocol names, else "cnn", else whatever there is."""
+    """The one by which the method's results are told, else "cnn", else whatever there is."""
     names = [str(name) for name in run.phases[0]["accuracy"]]
-    wanted = (str(run.protocol.get("readout")), "cnn")
-    return next((name for name in wanted if name in names), names[0])
+    return next((name for name in (run.readout, "cnn") if name in names), names[0])
 
 
-def _partition(runs: list[Run], key: Callable[[Run], Hashable]) -> list[list[Run]]:
-    parts: dict[Hashable, list[Run]] = {}
-    for run in runs:
-        parts.setdefault(key(run), []).append(run)
+def _partition(things: list[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:
+    parts: dict[Hashable, list[Thing]] = {}
+    for thing in things:
+        parts.setdefault(key(thing), []).append(thing)
     return list(parts.values())
 
 
-def _facts(run: Run, names: list[str]) -> str:
-    return ", ".join(f"{name} {run.protocol.get(name)}" for name in names)
-
-
-# facts that follow from others: where the first of a pair differs, the second need not be named
-FOLLOWS = {"epochs": "optimizer", "memory": "herding", "size": "source"}
-
-
-def telling(facts: Iterable[str]) -> list[str]:
-    """The facts that a label names; the class order is a seed of its own kind, and averaged over."""
-    facts = list(facts)
-    implied = {FOLLOWS[fact] for fact in facts if fact in FOLLOWS}
-    return [fact for fact in facts if fact != "order" and fact not in implied]
-
-
-def _split_title(runs: list[Run]) -> list[tuple[str, list[Run]]]:
-    """Runs of one title, apart where their protocols (the class order aside) or hidden settings are not the same."""
-    names = telling(differences(runs))
+def _alike(runs: list[Run]) -> list[list[Run]]:
+    """Runs of one title and protocol, apart where they differ in more than seed and class order."""
     parts = []
-    for alike in _partition(runs, lambda run: _facts(run, names)):
-        label = f"{alike[0].title} ({_facts(alike[0], names)})" if names else alike[0].title
-        # under one class order, another fingerprint means another setting that the protocol does not list
-        same_order = not differences(alike)
-        hidden = _partition(alike, lambda run: run.fingerprint) if same_order else [alike]
-        parts += [(label + _hidden_settings(each[0], hidden), each) for each in hidden]
+    for same in _partition(runs, lambda run: json.dumps(settings_of(run), sort_keys=True, default=str)):
+        # under one class order, another fingerprint means a difference that neither protocol nor settings list
+        parts += [same] if differences(same) else _partition(same, lambda run: run.fingerprint)
     return parts
 
 
-def _settings(run: Run) -> dict[str, Any]:
-    """The settings of method, plug-ins and stages by their dotted names."""
-    config = run.info.get("config") or {}
-    owners = {**(config.get("settings") or {}), "stage": config.get("stage") or {}}
-    return {f"{owner}.{name}": value for owner, mine in owners.items() for name, value in mine.items()}
+def titled(run: Run, readout: str | None) -> str:
+    """The method, and its readout where that is not the usual one and nobody asked for it."""
+    return run.title if readout or run.readout == "cnn" else f"{run.title} ({run.readout})"
 
 
-def _hidden_settings(run: Run, parts: list[list[Run]]) -> str:
-    """What tells runs of one title and protocol apart: the settings that differ, else the fingerprint."""
-    if len(parts) == 1:
-        return ""
-    others = [_settings(part[0]) for part in parts]
-    names = sorted({name for each in others for name in each if any(o.get(name) != each[name] for o in others)})
-    mine = {name: _settings(run).get(name, "default") for name in names}
-    return " " + (" ".join(f"{name}={value}" for name, value in mine.items()) or f"[{run.fingerprint}]")
+def _labelled(parts: list[list[Run]], readout: str | None) -> list[tuple[str, list[Run]]]:
+    """The title, with the settings that not all parts share; a default was not given, and is not named."""
+    given = [settings_of(part[0]) for part in parts]
+    names = sorted({name for each in given for name in each if any(other.get(name) != each[name] for other in given)})
+    told = [[f"{name}={mine[name]}" for name in names if name in mine] for mine in given]
+    labels = [" ".join([titled(part[0], readout), *settings]) for part, settings in zip(parts, told, strict=True)]
+    return [
+        (f"{label} [{part[0].fingerprint}]" if labels.count(label) > 1 else label, part)
+        for part, label in zip(parts, labels, strict=True)
+    ]
 
 
 def _one_a_seed(runs: list[Run]) -> list[Run]:
@@ -93,42 +79,72 @@ def _one_a_seed(runs: list[Run]) -> list[Run]:
 
 
 def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:
-    """Groups in order of first appearance; finished runs only, unless none is finished."""
+    """Groups in order of first appearance, those of a protocol together; finished runs only, unless none is."""
     finished = [run for run in runs if run.done] or runs
-    groups = []
-    for titled in _partition(finished, lambda run: run.title):
-        for label, alike in _split_title(titled):
-            chosen = sorted(_one_a_seed(alike), key=lambda run: run.seed)
-            groups.append(Group(label, chosen, [summary(run, readout or readout_of(run)) for run in chosen]))
-    return groups
+    sharing = _partition(finished, protocol_key)
+    titles = protocol_titles([comparable[0] for comparable in sharing])
+    return [
+        _group(label, alike, protocol, readout)
+        for protocol, comparable in zip(titles, sharing, strict=True)
+        for same_title in _partition(comparable, lambda run: run.title)
+        for label, alike in _labelled(_alike(same_title), readout)
+    ]
+
+
+def _group(label: str, runs: list[Run], protocol: str, readout: str | None) -> Group:
+    chosen = sorted(_one_a_seed(runs), key=lambda run: run.seed)
+    return Group(label, chosen, [summary(run, readout or readout_of(run)) for run in chosen], protocol)
+
+
+def by_protocol(groups: list[Group]) -> list[list[Group]]:
+    """The groups of each protocol: only they are compared with each other."""
+    return _partition(groups, lambda group: group.protocol)
 
 
 def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
     """What a reader must know before comparing: protocols that differ, runs left out, too few seeds."""
-    notes = [_protocol_note([group.runs[0] for group in groups], [group.label for group in groups])]
     used = {run.path for group in groups for run in group.runs}
-    notes += [_left_out(run) for run in runs if run.path not in used]
-    notes += [_unfinished(run) for group in groups for run in group.runs if not run.done]
+    return [
+        _protocol_note(groups),
+        *_training_note(groups),
+        *(_left_out(run) for run in runs if run.path not in used),
+        *(_unfinished(run) for group in groups for run in group.runs if not run.done),
+        *_seeds_note(groups),
+    ]
+
+
+def _protocol_note(groups: list[Group]) -> str:
+    sharing = by_protocol(groups)
+    orders = "The class orders are not the same for all methods: gains are over common ones only."
+    if len(sharing) > 1:
+        different = differences([group.runs[0] for group in groups])
+        named = ", ".join(fact for fact in different if fact not in ("order", *TRAINING))
+        told = f"Each table has a protocol of its own; they differ in {named}."
+        return f"{told} {orders}" if any(map(_orders_differ, sharing)) else told
+    if _orders_differ(groups):
+        return orders
+    return "All methods share one protocol." if len(groups) > 1 else "One method under one protocol."
+
+
+def _training_note(groups: list[Group]) -> list[str]:
+    """Methods of one table may train in their own ways; who compares them should know."""
+    own = [differences([group.runs[0] for group in comparable]) for comparable in by_protocol(groups)]
+    different = [fact for fact in TRAINING if any(fact in each for each in own)]
+    return [f"Methods of one table differ in their training: {', '.join(different)}."] if different else []
+
+
+def _orders_differ(groups: list[Group]) -> bool:
+    return len({frozenset(str(run.protocol.get("order")) for run in group.runs) for group in groups}) > 1
+
+
+def _seeds_note(groups: list[Group]) -> list[str]:
     single = [group.label for group in groups if len(group.runs) == 1]
-    if single:
-        notes.append(f"One seed only, so without a spread: {', '.join(single)}.")
-    return notes
-
-
-def _protocol_note(firsts: list[Run], labels: list[str]) -> str:
-    different = differences(firsts)
-    if not different:
-        return "All methods share one protocol." if len(firsts) > 1 else "One method under one protocol."
-    told = [f"{fact} is {_who_has(values, labels)}" for fact, values in different.items()]
-    return f"The protocols differ beyond the method: {'; '.join(told)}."
-
-
-def _who_has(values: list[Any], labels: list[str]) -> str:
-    """`3/class for ucir, icarl and 20/class for der`: each value once, with those that have it."""
-    holders: dict[str, list[str]] = {}
-    for value, label in zip(values, labels, strict=True):
-        holders.setdefault(str(value), []).append(label)
-    return " and ".join(f"{value} for {', '.join(names)}" for value, names in holders.items())
+    if not single:
+        return []
+    if len(groups) == 1 or (len(single) < min(len(groups), MOST_NAMED) and len(by_protocol(groups)) == 1):
+        return [f"One seed only, so without a spread: {', '.join(single)}."]
+    where = "all methods" if len(single) == len(groups) else f"{len(single)} of {len(groups)} methods"
+    return [f"One seed only, so without a spread: {where}."]
 
 
 def _progress(run: Run) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bdr.errors import BdrError
 from bdr.records import Run, differences, write_atomically
 from bdr.report import plots
-from bdr.report.groups import Group
+from bdr.report.groups import Group, by_protocol
 from bdr.report.html import Html, facts, join, listing, table, tag
 from bdr.report.style import stylesheet, themed
-from bdr.report.tables import Comparison, Sheet, class_names, compare, comparison_sheet, run_sheet, seeds_sheet
+from bdr.report.tables import Comparison, Sheet, class_names, compare, comparison_sheets, run_sheet, seeds_sheets
 
 READ_ACCURACY = (
     "After each phase the model is tested on every class it has seen so far. A line that stays high forgets little; "
@@ -76,8 +77,11 @@ def _card(*content: str) -> Html:
 
 
 def _swatch(index: int) -> Html:
-    accent = f"background: var(--series-{index % len(plots.PALETTE)})"
-    return tag("span", class_="swatch", style=accent, aria_hidden="true")
+    """Full, dashed or dotted, as the lines of the plots are where colours come again."""
+    border = ("solid", "dashed", "dotted")[index // len(plots.PALETTE) % 3]
+    accent = f"var(--series-{index % len(plots.PALETTE)})"
+    look = f"background: {accent}" if border == "solid" else f"border: 2px {border} {accent}"
+    return tag("span", class_="swatch", style=look, aria_hidden="true")
 
 
 def _legend(groups: list[Group]) -> Html:
@@ -94,15 +98,38 @@ def _plural(count: int, word: str) -> str:
 
 def _heading(groups: list[Group], title: str) -> Html:
     runs = [run for group in groups for run in group.runs]
-    seeds = len({run.seed for run in runs})
-    counts = ", ".join([_plural(len(groups), "method"), _plural(seeds, "seed"), _plural(len(runs), "run")])
+    protocols = [_plural(len(by_protocol(groups)), "protocol")] if _several(groups) else []
+    methods = _plural(len({group.label for group in groups}), "method")
+    seeds = _plural(len({run.seed for run in runs}), "seed")
+    counts = ", ".join([methods, *protocols, seeds, _plural(len(runs), "run")])
     return tag("header", tag("h1", title), tag("p", counts, class_="soft"))
 
 
+def _several(groups: list[Group]) -> bool:
+    return len(by_protocol(groups)) > 1
+
+
+def _for_each_protocol(groups: list[Group], card: Callable[[list[Group]], Html]) -> Html:
+    """A card for each protocol, under its title where there are several."""
+    several = _several(groups)
+    return join(*(join(tag("h3", each[0].protocol) if several else "", card(each)) for each in by_protocol(groups)))
+
+
+def _marked(sheet: Sheet, groups: list[Group]) -> Html:
+    """A table of groups, each with the colour that it has in the plots of its protocol."""
+    places = {group.label: index for index, group in enumerate(groups)}
+    return _card(table(sheet, [_swatch(places[row[0]]) for row in sheet.rows]))
+
+
+def _tables(groups: list[Group], sheets: list[Sheet]) -> Html:
+    of_protocol = dict(zip((each[0].protocol for each in by_protocol(groups)), sheets, strict=True))
+    return _for_each_protocol(groups, lambda each: _marked(of_protocol[each[0].protocol], each))
+
+
 def _results(comparison: Comparison) -> Html:
-    sheet = comparison_sheet(comparison)
-    marks = [_swatch(index) for index in range(len(comparison.groups))]
-    return _section("Results", _card(table(sheet, marks)), listing(sheet.notes, class_="notes"))
+    sheets = comparison_sheets(comparison)
+    notes = listing(sheets[-1].notes, class_="notes")
+    return _section("Results", _tables(comparison.groups, sheets), notes)
 
 
 def _protocol(groups: list[Group]) -> Html:
@@ -111,10 +138,17 @@ def _protocol(groups: list[Group]) -> Html:
     shared = {fact: value for fact, value in runs[0].protocol.items() if fact not in different}
     content = [_card(facts(shared))]
     if different:
-        rows = [[group.label, *(_values(group.runs, fact) for fact in different)] for group in groups]
-        sheet = Sheet("What differs between the methods", ["method", *different], rows)
-        content += [tag("h3", sheet.title), _card(table(sheet))]
+        content += [tag("h3", "What differs"), _card(table(_differences_sheet(groups, list(different))))]
     return _section("What was run", *content)
+
+
+def _differences_sheet(groups: list[Group], different: list[str]) -> Sheet:
+    """A row a protocol; a row a method where all share one, and only their class orders differ."""
+    named = [(each[0].protocol, [run for group in each for run in group.runs]) for each in by_protocol(groups)]
+    if not _several(groups):
+        named = [(group.label, group.runs) for group in groups]
+    rows = [[name, *(_values(runs, fact) for fact in different)] for name, runs in named]
+    return Sheet("What differs", ["protocol" if _several(groups) else "method", *different], rows)
 
 
 def _values(runs: Iterable[Run], fact: str) -> str:
@@ -122,8 +156,10 @@ def _values(runs: Iterable[Run], fact: str) -> str:
 
 
 def _accuracy(groups: list[Group]) -> Html:
-    figure = _figure(plots.accuracy_curve(groups, legend=False), kind="wide")
-    return _section("Accuracy as classes arrive", _card(_legend(groups), figure), reading=READ_ACCURACY)
+    def card(groups: list[Group]) -> Html:
+        return _card(_legend(groups), _figure(plots.accuracy_curve(groups, legend=False), kind="wide"))
+
+    return _section("Accuracy as classes arrive", _for_each_protocol(groups, card), reading=READ_ACCURACY)
 
 
 def _destruction(groups: list[Group]) -> list[Html]:
@@ -132,29 +168,44 @@ def _destruction(groups: list[Group]) -> list[Html]:
     readings = {"ce_old": READ_CE_OLD, "distillation": f"{READ_DISTILLATION} {_terms(groups)}"}
     sections = []
     for name, heading in titled.items():
-        phases = [phase for phase in plots.shown_phases(groups) if plots.has_series(groups, phase, name)]
-        panels = [_figure(plots.destruction_curve(groups, phase, name, legend=False)) for phase in phases]
-        if panels:
-            content = _card(_legend(groups), tag("div", *panels, class_="panels"))
+        recorded = [group for each in by_protocol(groups) if _panels(each, name) for group in each]
+        if recorded:
+            content = _for_each_protocol(recorded, partial(_destruction_card, name))
             sections.append(_section(heading, content, reading=readings[name]))
     return sections
 
 
+def _panels(groups: list[Group], name: str) -> list[int]:
+    return [phase for phase in plots.shown_phases(groups) if plots.has_series(groups, phase, name)]
+
+
+def _destruction_card(name: str, groups: list[Group]) -> Html:
+    panels = [_figure(plots.destruction_curve(groups, phase, name, legend=False)) for phase in _panels(groups, name)]
+    return _card(_legend(groups), tag("div", *panels, class_="panels"))
+
+
 def _terms(groups: list[Group]) -> str:
-    named = [(group.label, group.runs[0].info.get("distillation")) for group in groups]
-    return "Here: " + "; ".join(f"{label}: {term or 'none'}" for label, term in named) + "."
+    named = {group.label: group.runs[0].info.get("distillation") or "none" for group in groups}
+    if len(named) > 1 and len(set(named.values())) == 1:
+        return f"Here: {named[groups[0].label]} in all of them."
+    return "Here: " + "; ".join(f"{label}: {term}" for label, term in named.items()) + "."
 
 
 def _matrices(groups: list[Group]) -> Html:
-    figures = [
-        _figure(plots.accuracy_matrix(group), join(_swatch(index), group.label)) for index, group in enumerate(groups)
-    ]
-    return _section("What is kept of each phase", _card(tag("div", *figures, class_="panels")), reading=READ_MATRIX)
+    def card(groups: list[Group]) -> Html:
+        captions = [join(_swatch(index), group.label) for index, group in enumerate(groups)]
+        figures = [_figure(plots.accuracy_matrix(group), name) for group, name in zip(groups, captions, strict=True)]
+        return _card(tag("div", *figures, class_="panels"))
+
+    return _section("What is kept of each phase", _for_each_protocol(groups, card), reading=READ_MATRIX)
 
 
 def _bars(groups: list[Group]) -> Html:
-    figures = [_class_figure(group, index) for index, group in enumerate(groups)]
-    return _section("Every class at the end", _card(tag("div", *figures, class_="panels broad")), reading=READ_BARS)
+    def card(groups: list[Group]) -> Html:
+        figures = [_class_figure(group, index) for index, group in enumerate(groups)]
+        return _card(tag("div", *figures, class_="panels broad"))
+
+    return _section("Every class at the end", _for_each_protocol(groups, card), reading=READ_BARS)
 
 
 def _class_figure(group: Group, index: int) -> Html:
@@ -167,39 +218,43 @@ def _class_figure(group: Group, index: int) -> Html:
 
 
 def _seeds(comparison: Comparison) -> Html:
-    places = {group.label: index for index, group in enumerate(comparison.groups)}
-    sheet = seeds_sheet(comparison)
-    return _section(sheet.title, _card(table(sheet, [_swatch(places[row[0]]) for row in sheet.rows])))
+    return _section("Every seed", _tables(comparison.groups, seeds_sheets(comparison)))
 
 
 def _classes(groups: list[Group]) -> Html:
-    """Class names a phase, once for each order of classes."""
-    orders: dict[str, Run] = {}
+    """Class names a phase, once for each order of classes and way of parting them."""
+    orders: dict[str, tuple[Group, Run]] = {}
     for group in groups:
         for run in group.runs:
-            orders.setdefault(json.dumps([run.info["classes"], run.info["phases"]]), run)
-    several = len(orders) > 1
-    content = [_class_list(run, several) for run in orders.values()]
+            orders.setdefault(json.dumps([run.info["classes"], run.info["phases"]]), (group, run))
+    headed = len(orders) > 1
+    content = [_class_list(run, _run_name(group, run, groups) if headed else "") for group, run in orders.values()]
     return _section("Classes of each phase", *content)
 
 
-def _class_list(run: Run, several: bool) -> Html:
+def _class_list(run: Run, name: str) -> Html:
     phases = range(len(run.info["phases"]))
     rows = [[str(phase), str(len(class_names(run, phase))), ", ".join(class_names(run, phase))] for phase in phases]
     sheet = Sheet("Classes of each phase", ["phase", "classes", "names"], rows, texts=(2,))
-    heading = tag("h3", f"Order {run.protocol.get('order')}, as in {run.title}, seed {run.seed}") if several else ""
+    heading = tag("h3", f"Order {run.protocol.get('order')}, as in {name}") if name else ""
     return join(heading, _card(table(sheet)))
 
 
+def _run_name(group: Group, run: Run, groups: list[Group]) -> str:
+    place = f" of {group.protocol}" if _several(groups) else ""
+    return f"{group.label}, seed {run.seed}{place}"
+
+
 def _runs(groups: list[Group]) -> Html:
-    return _section("How each run was made", _card(*(_run(run) for group in groups for run in group.runs)))
+    entries = [_run(run, _run_name(group, run, groups)) for group in groups for run in group.runs]
+    return _section("How each run was made", _card(*entries))
 
 
-def _run(run: Run) -> Html:
+def _run(run: Run, name: str) -> Html:
     state = "finished" if run.done else "not finished"
     return tag(
         "details",
-        tag("summary", f"{run.title}, seed {run.seed}"),
+        tag("summary", name),
         facts({"state": state, "fingerprint": run.fingerprint, "created": run.info.get("created")}),
         _labelled("command", run.info.get("command")),
         _labelled("device", run.info.get("device")),

@@ -34,7 +34,8 @@ td small { color: var(--soft); font-size: .8em; }
 tbody tr:last-child > * { border-bottom: 0; }
 th.word, td.word { text-align: left; }
 td.word { white-space: normal; width: 100%; min-width: 12rem; overflow-wrap: anywhere; }
-tbody th { font-weight: 600; white-space: normal; min-width: 8rem; overflow-wrap: anywhere; }
+tbody th { font-weight: 600; white-space: normal; }
+tbody th.word { min-width: 10.5rem; }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: .9rem 1.5rem; margin: 0; }
 .facts dt { color: var(--soft); font-size: .82rem; }
 .facts dd { margin: 0; overflow-wrap: anywhere; }

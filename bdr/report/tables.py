@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from bdr.errors import UsageError
+from bdr.errors import UsageError, unknown
 from bdr.metrics import SCALARS, OverSeeds, over_seeds, spread, summary
-from bdr.records import Run, differences
-from bdr.report.groups import Group, group_runs, protocol_notes, readout_of
+from bdr.records import Run
+from bdr.report.groups import Group, by_protocol, group_runs, protocol_notes, readout_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,6 +23,8 @@ COLUMNS = {
     "forgetting_max": "forgetting (max)",
     "destruction_peak": "destruction peak",
 }
+# where numbers are narrower than their heading
+HYPHENATED = {"forgetting": "forget-\nting", "destruction": "destruc-\ntion"}
 NOTHING = "–"  # noqa: RUF001
 
 
@@ -39,30 +41,45 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Groups side by side; differences are paired over common seeds, against the first group of the same protocol."""
+    """Groups side by side; differences are paired over common seeds, against one group of the same protocol."""
 
     groups: list[Group]
     values: list[dict[str, OverSeeds]]
     differences: list[dict[str, OverSeeds] | None]  # mean, standard error, n; None for the reference itself
     notes: list[str]
+    references: list[Group | None]  # what each group is compared with; None where its protocol has no such row
+    wanted: str | None = None  # the reference that was asked for; the first row if none was
 
 
-def compare(runs: list[Run], readout: str | None = None) -> Comparison:
-    """Group the runs by method and put the groups side by side."""
+def compare(runs: list[Run], readout: str | None = None, reference: str | None = None) -> Comparison:
+    """Group the runs by method and put the groups side by side; `reference` is a label or a method."""
     if not runs:
         raise UsageError("there is no run to compare: name a folder that holds runs with at least one finished phase")
     groups = group_runs(runs, readout)
-    bases = [base_of(group, groups) for group in groups]
+    bases = references_of(groups, reference)
     pairs = [
-        None if base is group else paired_differences(group, base) for group, base in zip(groups, bases, strict=True)
+        None if base is None or base is group else paired_differences(group, base)
+        for group, base in zip(groups, bases, strict=True)
     ]
     values = [over_seeds(group.summaries) for group in groups]
-    return Comparison(groups, values, pairs, protocol_notes(groups, runs))
+    return Comparison(groups, values, pairs, protocol_notes(groups, runs), bases, reference)
 
 
-def base_of(group: Group, groups: list[Group]) -> Group:
-    """The first group under the same protocol: a gain over another protocol would not be the method's."""
-    return next(other for other in groups if not differences([other.runs[0], group.runs[0]]))
+def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]:
+    """For each group the first one under its protocol, or the wanted one: another protocol's gain is no method's."""
+    found: dict[str, Group | None] = {
+        each[0].protocol: each[0] if wanted is None else named(wanted, each) for each in by_protocol(groups)
+    }
+    if wanted is not None and not any(found.values()):
+        raise unknown("row", wanted, {group.label for group in groups})
+    return [found[group.protocol] for group in groups]
+
+
+def named(wanted: str, groups: list[Group]) -> Group | None:
+    """The group of this label; else the only one of this method."""
+    of_method = [group for group in groups if group.runs[0].title == wanted]
+    exact = [group for group in groups if group.label == wanted]
+    return next(iter(exact or (of_method if len(of_method) == 1 else [])), None)
 
 
 def paired_differences(group: Group, base: Group) -> dict[str, OverSeeds]:
@@ -91,34 +108,61 @@ def with_spread(value: OverSeeds, sign: bool = False) -> str:
     return text if value.spread is None else f"{text} ± {number(value.spread)}"
 
 
-def comparison_sheet(comparison: Comparison, title: str = "Comparison") -> Sheet:
-    """A row a method: mean ± spread over seeds, and the paired difference of the average to the first row."""
-    several = len(comparison.groups) > 1
-    header = ["method", "seeds", "average", *(["gain"] if several else []), *list(COLUMNS.values())[1:]]
-    rows = []
+def comparison_sheets(comparison: Comparison, title: str = "Comparison") -> list[Sheet]:
+    """A table a protocol, a row a method: mean ± spread over seeds, and the paired difference of the average.
+
+    One table alone has the given title, several have those of their protocols; the last one has the notes of all.
+    """
+    sharing = by_protocol(comparison.groups)
+    header = ["method", "seeds", "average", *(["gain"] if _has_gains(comparison) else []), *list(COLUMNS.values())[1:]]
+    rows = {id(group): row for group, row in zip(comparison.groups, _rows(comparison), strict=True)}
+    sheets = [
+        Sheet(title if len(sharing) == 1 else groups[0].protocol, header, [rows[id(group)] for group in groups])
+        for groups in sharing
+    ]
+    return [*sheets[:-1], replace(sheets[-1], notes=[*_reading(comparison), *comparison.notes])]
+
+
+def _has_gains(comparison: Comparison) -> bool:
+    return len(comparison.groups) > len(by_protocol(comparison.groups))
+
+
+def _rows(comparison: Comparison) -> Iterator[list[str]]:
+    several = _has_gains(comparison)
     for group, values, pairs in zip(comparison.groups, comparison.values, comparison.differences, strict=True):
         cells = [with_spread(values[key]) for key in COLUMNS]
         gain = NOTHING if pairs is None else with_spread(pairs["average"], sign=True)
-        rows.append([group.label, str(len(group.runs)), cells[0], *([gain] if several else []), *cells[1:]])
-    return Sheet(title, header, rows, [*_reading(comparison), *comparison.notes])
+        yield [group.label, str(len(group.runs)), cells[0], *([gain] if several else []), *cells[1:]]
 
 
 def _reading(comparison: Comparison) -> list[str]:
     notes = ["Accuracies in percent; mean ± sample standard deviation over seeds."]
-    if len(comparison.groups) > 1:
-        first = "the first row" if len(comparison.groups) > 2 else comparison.groups[0].label
-        notes.append(f"gain: difference in average to {first} of the same protocol, ± its standard error.")
+    if _has_gains(comparison):
+        notes.append(f"gain: difference in average to {_reference(comparison)}, ± its standard error.")
     return notes
 
 
-def seeds_sheet(comparison: Comparison) -> Sheet:
-    """A row a run: what the means are made of."""
-    rows = [
-        [group.label, str(run.seed), *(number(each[key]) for key in COLUMNS)]
-        for group in comparison.groups
-        for run, each in zip(group.runs, group.summaries, strict=True)
+def _reference(comparison: Comparison) -> str:
+    several = len(by_protocol(comparison.groups)) > 1
+    first = comparison.groups[0].label if len(comparison.groups) == 2 else "the first method"
+    if comparison.wanted is None:
+        return f"{first} of {'its table' if several else 'the same protocol'}"
+    lacking = f" ({NOTHING} in a table without it)" if None in comparison.references else ""
+    return f"{comparison.wanted} of {'its table' if several else 'the same protocol'}{lacking}"
+
+
+def seeds_sheets(comparison: Comparison) -> list[Sheet]:
+    """A table a protocol, a row a run: what the means are made of."""
+    return [
+        Sheet(groups[0].protocol, ["method", "seed", *COLUMNS.values()], list(_seed_rows(groups)))
+        for groups in by_protocol(comparison.groups)
     ]
-    return Sheet("Every seed", ["method", "seed", *COLUMNS.values()], rows)
+
+
+def _seed_rows(groups: list[Group]) -> Iterator[list[str]]:
+    for group in groups:
+        for run, each in zip(group.runs, group.summaries, strict=True):
+            yield [group.label, str(run.seed), *(number(each[key]) for key in COLUMNS)]
 
 
 def class_names(run: Run, phase: int) -> list[str]:
@@ -163,25 +207,68 @@ def transposed(sheet: Sheet) -> Sheet:
     return Sheet(sheet.title, columns[0], columns[1:], sheet.notes)
 
 
+def stacked(sheet: Sheet) -> Sheet:
+    """Words of a header below each other, and spreads below their means: for many methods and a narrow terminal."""
+    header = [name if column in sheet.texts else _in_lines(name) for column, name in enumerate(sheet.header)]
+    return replace(sheet, header=header, rows=[[cell.replace(" ± ", "\n±") for cell in row] for row in sheet.rows])
+
+
+def _in_lines(name: str) -> str:
+    return "\n".join(HYPHENATED.get(word, word) for word in name.split())
+
+
+def unchanged(sheet: Sheet) -> Sheet:
+    return sheet
+
+
 def width_of(sheet: Sheet) -> int:
     """Characters that the widest cells of all columns take side by side, as `as_rich` sets them."""
-    columns = zip(sheet.header, *sheet.rows, strict=True)
-    return sum(max(len(cell.replace(" ± ", "±")) for cell in column) + 1 for column in columns) + 1
+    return 1 + sum(1 + max(map(_width, column)) for column in zip(sheet.header, *sheet.rows, strict=True))
+
+
+def least_width(sheet: Sheet) -> int:
+    """The same where names break at blanks, and only there."""
+    words = [word for row in [sheet.header, *sheet.rows] for word in row[0].split()]
+    others = Sheet(sheet.title, sheet.header[1:], [row[1:] for row in sheet.rows])
+    return 1 + max(map(len, words), default=0) + width_of(others)
+
+
+def _width(cell: str) -> int:
+    return max((len(line) for line in cell.replace(" ± ", "±").split("\n")), default=0)
+
+
+def form_for(sheets: Sequence[Sheet], width: int | None) -> Callable[[Sheet], Sheet]:
+    """One form for all, since they are read together: upright, turned on the side, or stacked."""
+    if width is None or max(map(width_of, sheets)) <= width:
+        return unchanged
+    return transposed if max(width_of(transposed(sheet)) for sheet in sheets) <= width else stacked
 
 
 def as_rich(sheet: Sheet, width: int | None = None) -> Table:
-    """For a terminal; turned on its side where it would not fit into the width."""
+    """For a terminal; turned on its side, or stacked, where it would not fit into the width."""
+    return as_rich_tables([sheet], width)[0]
+
+
+def as_rich_tables(sheets: Sequence[Sheet], width: int | None = None) -> list[Table]:
+    """Sheets that are read together, all in the same form; to be printed uncropped, since words are not broken."""
+    form = form_for(sheets, width)
+    return [_rich_table(form(sheet), width) for sheet in sheets]
+
+
+def _rich_table(sheet: Sheet, width: int | None) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    if width is not None and width_of(sheet) > width and width_of(transposed(sheet)) < width_of(sheet):
-        sheet = transposed(sheet)
     caption = Text("\n".join(sheet.notes)) if sheet.notes else None
     table = Table(title=Text(sheet.title), caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    if width is not None and least_width(sheet) > width:
+        table.width = least_width(sheet)  # rather than numbers in pieces
     for index, name in enumerate(sheet.header):
         words = index in sheet.texts
         table.add_column(Text(name), justify="left" if words else "right", overflow="fold", no_wrap=not words)
+    if 0 in sheet.texts:
+        table.columns[0].min_width = max(len(word) for row in [sheet.header, *sheet.rows] for word in row[0].split())
     for row in sheet.rows:
         # Text, since a class may be called "[red]"; no space around ±, where a terminal would break the line
         table.add_row(*(Text(cell.replace(" ± ", "±")) for cell in row))
@@ -221,19 +308,24 @@ def _markdown(text: str) -> str:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """All numbers, for a program; strict JSON (null where there is none)."""
-    groups = []
-    for group, values, pairs in zip(comparison.groups, comparison.values, comparison.differences, strict=True):
-        groups.append(
-            {
-                "method": group.label,
-                "seeds": [run.seed for run in group.runs],
-                "runs": [str(run.path) for run in group.runs],
-                "values": _named(values, "spread"),
-                "difference_to_first": None if pairs is None else _named(pairs, "standard_error"),
-                "per_seed": [_finite(each) for each in group.summaries],
-            }
-        )
-    return {"groups": groups, "notes": comparison.notes}
+    firsts = references_of(comparison.groups, None)
+    return {"groups": [_group_json(comparison, *each) for each in enumerate(firsts)], "notes": comparison.notes}
+
+
+def _group_json(comparison: Comparison, place: int, first: Group | None) -> dict[str, Any]:
+    group, reference, pairs = comparison.groups[place], comparison.references[place], comparison.differences[place]
+    to_first = None if first is None or first is group else paired_differences(group, first)
+    return {
+        "method": group.label,
+        "protocol": group.protocol,
+        "seeds": [run.seed for run in group.runs],
+        "runs": [str(run.path) for run in group.runs],
+        "values": _named(comparison.values[place], "spread"),
+        "difference_to_first": None if to_first is None else _named(to_first, "standard_error"),
+        "reference": None if reference is None else reference.label,
+        "difference_to_reference": None if pairs is None else _named(pairs, "standard_error"),
+        "per_seed": [_finite(each) for each in group.summaries],
+    }
 
 
 def _named(values: dict[str, OverSeeds], second: str) -> dict[str, Any]:

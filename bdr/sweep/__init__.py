@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bdr.commands import Stoppable, command_line, err, out
+from bdr.commands import Stoppable, command_line, err, out, print_comparison
 from bdr.config import parse_setting
+from bdr.describe import SIDE_BY_SIDE
 from bdr.engine.run import Interrupted
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
@@ -47,13 +48,13 @@ def run_sweep(
         return
     cuda = any(run.cuda for run in planned)
     jobs = checked_jobs(jobs, cuda)
-    several = min(jobs, sum(not run.done for run in planned)) > 1
+    at_once = min(jobs, sum(not run.done for run in planned))
     with stoppable() as stopping, view(out) as lines:
-        crew = Crew(planned, jobs, logs_folder(runs), environment(jobs, cuda), lines.tell)
+        crew = Crew(planned, jobs, logs_folder(runs), environment(jobs, at_once, cuda), lines.tell)
         say_what_is_done(crew, lines)
-        with mps.side_by_side(cuda and several, lines.tell):
+        with mps.side_by_side(cuda and at_once > 1, lines.tell):
             reason = work(crew, lines, stopping, end)
-    conclude(crew, reason, until)
+    conclude(crew, planned, reason, until)
 
 
 def plan_runs(
@@ -80,11 +81,14 @@ def checked_jobs(jobs: int | None, cuda: bool) -> int:
     return jobs
 
 
-def environment(jobs: int, cuda: bool) -> dict[str, str]:
-    """On a CPU, runs side by side divide its cores: each using all of them would be slower than one after the other."""
+def environment(jobs: int, at_once: int, cuda: bool) -> dict[str, str]:
+    """What the runs are told: how many they are, since it slows them; on a CPU, to divide its cores.
+
+    Each using all of them would be slower than one after the other.
+    """
     cores = max(1, (os.cpu_count() or 1) // jobs)
     divided = {"OMP_NUM_THREADS": str(cores)} if jobs > 1 and not cuda else {}
-    return divided | os.environ
+    return divided | os.environ | {SIDE_BY_SIDE: str(max(1, at_once))}
 
 
 def logs_folder(runs: Path) -> Path:
@@ -127,9 +131,9 @@ def wind_down(crew: Crew, lines: Lines) -> None:
         lines.tell(f"{run.name} did not leave within {GRACE:.0f} s and is ended; its last checkpoint is kept")
 
 
-def conclude(crew: Crew, reason: str, until: str | None) -> None:
-    """The averages, the failures, and how to go on."""
-    show_averages(readable(crew.of_state("done", "already done")))
+def conclude(crew: Crew, planned: Sequence[Planned], reason: str, until: str | None) -> None:
+    """The averages in the order that was typed, the failures, and how to go on."""
+    show_averages(readable([run for run in planned if crew.states[run] in ("done", "already done")]))
     failed, left = crew.of_state("failed"), crew.of_state("stopped", *WAITING)
     if failed:
         out.print(failures_table(crew))
@@ -161,5 +165,4 @@ def show_averages(runs: list[Run]) -> None:
     from bdr import report
 
     if runs:
-        sheet = report.comparison_sheet(report.compare(runs), "Finished runs")
-        out.print(report.as_rich(sheet, out.width))
+        print_comparison(report.compare(runs), "Finished runs")

@@ -1,0 +1,81 @@
+"""Which runs share a protocol, what it is called in few words, and in which order its methods are read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bdr.records import Run, differences
+
+PROPER_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+NAMED_FIRST = {"data": "{}", "base": "B{}", "step": "S{}"}
+ALWAYS_NAMED = (*NAMED_FIRST, "memory")
+# what decides a fact as a rule: where it does, a title that names those need not name the fact too
+DECIDED_BY = {
+    "phases": ("data", "base", "step"),
+    "herding": ("data", "memory"),
+    "source": ("data", "size"),
+}
+
+
+# How a method trains is part of it: such facts do not part methods, and a note names those that differ.
+TRAINING = ("epochs", "batch", "optimizer")
+
+
+def protocol_key(run: Run) -> str:
+    """Equal for runs that can be compared; the class order is a seed of its own kind, and averaged over."""
+    beside = ("order", *TRAINING)
+    facts = {fact: value for fact, value in run.protocol.items() if fact not in beside and value is not None}
+    # 0 and 0.0 are one value, however a version writes it
+    plain = {fact: float(value) if isinstance(value, int | float) else value for fact, value in facts.items()}
+    return json.dumps(plain, sort_keys=True, default=str)
+
+
+def protocol_titles(runs: Sequence[Run]) -> list[str]:
+    """`CIFAR-100 B50 S10, 20/class` for one run of each protocol, with every further fact that tells them apart."""
+    different = [fact for fact in differences(list(runs)) if fact not in (*ALWAYS_NAMED, *TRAINING, "order")]
+    further = [fact for fact in different if not is_decided(fact, runs)]
+    return [title_of(run.protocol, further) for run in runs]
+
+
+def title_of(facts: dict[str, Any], further: Sequence[str]) -> str:
+    named = facts | {"data": PROPER_NAMES.get(str(facts.get("data")), facts.get("data"))}
+    first = " ".join(form.format(named[fact]) for fact, form in NAMED_FIRST.items() if facts.get(fact) is not None)
+    memory = [str(facts["memory"])] if "memory" in facts else []
+    return ", ".join([*([first] if first else []), *memory, *(f"{fact} {facts.get(fact)}" for fact in further)])
+
+
+def is_decided(fact: str, runs: Sequence[Run]) -> bool:
+    """Runs that agree in what decides a fact as a rule agree in the fact."""
+    found: dict[str, set[str]] = {}
+    for run in runs:
+        deciding = [run.protocol.get(name) for name in DECIDED_BY.get(fact, ("data",))]
+        found.setdefault(str(deciding), set()).add(str(run.protocol.get(fact)))
+    return all(len(values) == 1 for values in found.values())
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """The settings of method, plug-ins and stages that a run was given, by their dotted names."""
+    config = run.info.get("config") or {}
+    stages = {f"stage.{name}": mine for name, mine in (config.get("stages") or {}).items()}
+    owners = {**(config.get("settings") or {}), "stage": config.get("stage"), **stages}
+    return {f"{owner}.{name}": value for owner, mine in owners.items() for name, value in (mine or {}).items()}
+
+
+def natural_order(run: Run) -> tuple[Any, ...]:
+    """A key to sort by: easier protocols first, a method before itself with plug-ins, defaults before settings."""
+    facts = run.protocol
+    # larger steps are fewer phases, and come first in papers
+    scenario = rank(facts.get("data")), rank(facts.get("base")), rank(facts.get("step"), -1), rank(facts.get("memory"))
+    method, *plugins = run.title.split("+")
+    settings = [(name, rank(value)) for name, value in sorted(settings_of(run).items())]
+    return *scenario, method, len(plugins), plugins, len(settings), settings
+
+
+def rank(value: Any, sign: int = 1) -> tuple[int, float, list[str | int]]:
+    """Numbers by size, then words, with the numbers in them by size too: 5/class before 20/class."""
+    if isinstance(value, int | float):
+        return 0, sign * float(value), []
+    return 1, 0.0, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(value))]
