@@ -51,6 +51,10 @@ class Plan:
         """Images that an epoch of a stage draws."""
         if stage.draw in ("memory", "rarest"):
             return self.exemplars(phase.seen)
+        if stage.draw == "held":
+            fewest = int(self.experiment.train.labels.bincount().min())
+            fewest = min(fewest, self.experiment.memory.quota.each(phase.old))
+            return max(1, int(self.experiment.method.held * fewest)) * phase.seen
         return self.new_images(phase) + self.exemplars(phase.old)
 
     def workload(self) -> list[list[int]]:
@@ -212,6 +216,16 @@ def check_kept(quota: Quota, method: Method, name: str) -> None:
         raise UsageError(f"'{name}' does not go with --memory {quota}: use {wanted}, or another method")
 
 
+def check_held(quota: Quota, method: Method, name: str, phases: Sequence[Phase]) -> None:
+    """What is held out of training leaves something to train on, also when a shared memory has shrunk."""
+    old = phases[-1].old
+    if method.held and old and (each := quota.each(old)) < 2:
+        raise UsageError(
+            f"'{name}' holds an exemplar of each class out of training, and --memory {quota} comes to {each} of each: "
+            f"use --memory 2/class or more"
+        )
+
+
 def check_counts(data: DataSet, train: Images) -> None:
     counts = np.bincount(train.labels, minlength=len(data.classes))
     if counts.min() == 0:
@@ -255,9 +269,10 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
     method = make_method(config, data.train.pixels.shape[3], plugins)
     check_kept(quota, method, config.method)
-    phases = list(protocol)[: config.phases]
-    stages = [stages_of(config, method, plugins, phase) for phase in phases]
-    check_stages(config, method, stages)
+    stages = [stages_of(config, method, plugins, phase) for phase in protocol]
+    check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
+    phases, stages = list(protocol)[: config.phases], stages[: config.phases]
+    check_held(quota, method, config.method, phases)
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
     info = describe(config, data, protocol, phases, precision, engine, device)

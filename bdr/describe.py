@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,11 +16,15 @@ import numpy as np
 import torch
 
 from bdr.config import Config
+from bdr.data.augment import Augment
 from bdr.data.images import DataSet
+from bdr.errors import UsageError
 from bdr.plugins import Plugin
 from bdr.scenario import Protocol
 from bdr.types import Phase, Stage
 from bdr.version import __version__
+
+SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many runs share the machine
 
 
 def short(name: str) -> str:
@@ -33,7 +38,6 @@ def digest(value: Any) -> str:
 
 def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision: str) -> dict[str, Any]:
     """What must be equal for two results to be comparable: the facts that papers leave out."""
-    augment = data.augment
     stage = config.stage
     return {
         "data": data.name,
@@ -46,7 +50,7 @@ def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision:
         "memory": config.memory,
         "herding": config.herding if config.memory not in ("0", "0/class") else "none",
         "net": config.net,
-        "augment": f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}",
+        "augment": augment_facts(data.augment),
         "normalise": f"mean {data.mean}, std {data.std}",
         "epochs": stage.epochs,
         "batch": stage.batch,
@@ -56,6 +60,13 @@ def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision:
         "phases": len(list(protocol)[: config.phases]),
         "readout": "cnn",
     }
+
+
+def augment_facts(augment: Augment) -> str:
+    """In words; what came later than the first records is named where it is on."""
+    later = {"additive": augment.additive, "contrast": augment.contrast, "uncropped": augment.uncropped}
+    named = "".join(f", {name} {value:g}" for name, value in later.items() if value)
+    return f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}{named}"
 
 
 def describe(
@@ -82,7 +93,16 @@ def describe(
         "engine": engine,
         "device": describe_device(device),
         "versions": versions(),
+        "side_by_side": side_by_side(),
     }
+
+
+def side_by_side() -> int:
+    """How many runs may be at work beside each other, this one included: a sweep tells its runs; a run alone is one."""
+    told = os.environ.get(SIDE_BY_SIDE, "1")
+    if not told.isdecimal() or int(told) < 1:
+        raise UsageError(f"{SIDE_BY_SIDE}={told} is not allowed: it is how many runs are side by side, 1 or more")
+    return int(told)
 
 
 def describe_device(device: torch.device) -> dict[str, Any]:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from bdr.config import Config
 from bdr.types import Stage
 
 # What methods keep of earlier classes, where it is not the 20 images of each that most do.
-KEPT = {"finetune": "0", "lwf": "0", "joint": "all"}
+KEPT = {"ewc": "0", "finetune": "0", "lwf": "0", "joint": "all", "si": "0"}
 
 # The frame of the BDR and CwD experiments, in which tables 4 to 9 of the paper were made; all others have DER's.
 PAPER_FRAME = ("ucir",)
 
 # Training that methods bring with them instead of their frame's.
 OWN_STAGES = {
+    "bic": Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4),
     "icarl": Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),
+    "podnet": Stage(epochs=160, schedule="cosine"),
+}
+
+# Augmentation that methods bring with them.
+OWN_AUGMENT = {
+    "e2e": {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5},
 }
 
 
@@ -45,20 +53,39 @@ def der_frame(method: str, *plugins: str) -> Config:
         herding="dot",
         net="resnet18",
         statistics="der",
-        augment={"brightness": 63 / 255},
+        augment=OWN_AUGMENT.get(method, {"brightness": 63 / 255}),
         stage=OWN_STAGES.get(method, Stage(epochs=170, warmup=10, drops=(110, 130))),
     )
 
 
 def cifar10(method: str = "ucir", *plugins: str) -> Config:
     """CIFAR-10 in the same way: two classes a phase after the first four."""
-    kept = KEPT.get(method, "20/class")
-    return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, memory=kept, net="resnet18")
+    own: dict[str, Any] = {"memory": KEPT.get(method, "20/class"), "stage": OWN_STAGES.get(method, Stage())}
+    return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, net="resnet18", **own)
 
 
 # What differs on handwritten digits, where a phase is a few hundred steps.
 DIGITS_STAGES: dict[str, dict[str, Any]] = {
+    "bic": {"lr": 0.03},
     "icarl": {"lr": 1.0},
+    "podnet": {"schedule": "cosine"},
+    "wa": {"lr": 0.03},
+}
+
+# Penalties have a few hundred steps to hold what thousands hold elsewhere.
+DIGITS_SETTINGS: dict[str, dict[str, Any]] = {
+    "ewc": {"weight": 1e5},
+    "rwalk": {"weight": 20.0},
+    "si": {"weight": 1.0},
+    "ucir": {"eta": 20.0},
+}
+
+# What differs in stages on exemplars: small batches, so that an epoch of a few images is more than a step.
+DIGITS_LATER: dict[str, dict[str, dict[str, Any]]] = {
+    # An epoch is a single step here, and a correction that is left half-way is worse than none.
+    "bic": {"correction": {"epochs": 200, "drops": (60, 120, 160, 180)}},
+    "e2e": {"balanced": {"batch": 4}},
+    "podnet": {"balanced": {"epochs": 20}},
 }
 
 
@@ -70,26 +97,56 @@ def digits(method: str = "ucir", *plugins: str) -> Config:
     return Config(
         method=method,
         plugins=plugins,
-        settings={"ucir": {"eta": 20.0}} if method == "ucir" else {},
+        settings={method: DIGITS_SETTINGS[method]} if method in DIGITS_SETTINGS else {},
         data="digits",
         base=4,
         step=2,
         memory=KEPT.get(method, "2/class"),
         net="small",
         stage=Stage(epochs=20, batch=32, drops=(12, 17), **DIGITS_STAGES.get(method, {})),
+        stages=DIGITS_LATER.get(method, {}),
     )
 
 
 def imagefolder(method: str = "ucir", *plugins: str) -> Config:
     """Images of one's own: half of the classes is up to the user; 20 exemplars a class."""
-    kept = KEPT.get(method, "20/class")
-    return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, memory=kept, net="resnet18")
+    own: dict[str, Any] = {"memory": KEPT.get(method, "20/class"), "stage": OWN_STAGES.get(method, Stage())}
+    return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, net="resnet18", **own)
 
 
 def ucir_original() -> Config:
     """UCIR as its own paper has it: ResNet-32, imprinted embeddings, dot-product herding."""
     settings = {"ucir": {"imprint": True}}
     return cifar100("ucir").model_copy(update={"net": "resnet32", "herding": "dot", "settings": settings})
+
+
+def bic_original() -> Config:
+    """BiC as its own paper has it: ResNet-32, 20 classes a phase, 2,000 exemplars in total."""
+    plain = {"augment": {}, "statistics": "default", "order": "seed-1993", "herding": "distance"}
+    return cifar100("bic").model_copy(update={"net": "resnet32", "base": 0, "step": 20, "memory": "2000", **plain})
+
+
+def wa_original() -> Config:
+    """WA as its own paper has it: ResNet-32, 250 epochs a phase, 20 classes in each, 2,000 exemplars in total."""
+    plain = {"augment": {}, "statistics": "default", "order": "seed-1993", "stage": OWN_STAGES["bic"]}
+    return cifar100("wa").model_copy(update={"net": "resnet32", "base": 0, "step": 20, "memory": "2000", **plain})
+
+
+def icarl_original() -> Config:
+    """iCaRL as its own paper has it: ResNet-32, 10 classes a phase, 2,000 exemplars in total."""
+    own = {"stage": replace(OWN_STAGES["icarl"], weight_decay=1e-5), "augment": {}, "order": "seed-1993"}
+    return cifar100("icarl").model_copy(update={"net": "resnet32", "base": 0, "step": 10, "memory": "2000", **own})
+
+
+def e2e_original() -> Config:
+    """E2E as its own paper has it: ResNet-32, a rate that drops every ten epochs, 2,000 exemplars in total."""
+    stage = Stage(epochs=40, drops=(10, 20, 30), weight_decay=1e-4)
+    return cifar100("e2e").model_copy(update={"net": "resnet32", "memory": "2000", "stage": stage})
+
+
+def podnet_original() -> Config:
+    """PODNet as its own paper has it: ResNet-32."""
+    return cifar100("podnet").model_copy(update={"net": "resnet32"})
 
 
 def cwd() -> Config:
@@ -120,9 +177,14 @@ FRAMES: dict[str, Callable[..., Config]] = {
 }
 
 RECIPES: dict[str, Callable[[], Config]] = {
+    "bic-original": bic_original,
     "cwd": cwd,
     "cwd-bdr": cwd_bdr,
     "digits-cwd": digits_cwd,
     "digits-cwd-bdr": digits_cwd_bdr,
+    "e2e-original": e2e_original,
+    "icarl-original": icarl_original,
+    "podnet-original": podnet_original,
     "ucir-original": ucir_original,
+    "wa-original": wa_original,
 }

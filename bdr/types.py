@@ -50,7 +50,7 @@ class Outputs(NamedTuple):
     logits: Tensor  # (B, K)
     features: Tensor  # (B, D), before any normalisation
     scale: Tensor | float = 1.0  # logits / scale are cosines under a cosine head
-    maps: tuple[Tensor, ...] = ()  # feature maps of the stages of the backbone
+    maps: tuple[Tensor, ...] = ()  # feature maps of the stages of the backbone, before their last ReLU
     experts: Tensor | None = None  # (E, B, K)
 
     def shift(self, offset: Tensor) -> Outputs:

@@ -152,11 +152,15 @@ def slow_herd_dot(features, quota, rounds=1000):
     return chosen
 
 
-def slow_augment(image, pad, top, left, mirror, bright, mean, std):
-    """(H, W, C) bytes to (C, H, W) numbers: pad with zeros, crop, mirror, brighten, and only then normalise."""
+def slow_augment(image, pad, top, left, mirror, bright, mean, std, added=0.0, contrast=1.0):
+    """(H, W, C) bytes to (C, H, W) numbers: tone, pad with zeros, crop, mirror, brighten, and only then normalise."""
     height, width, channels = image.shape
+    image = image / 255
+    for c in range(channels):
+        middle = image[:, :, c].sum() / (height * width)
+        image[:, :, c] = np.clip(middle + contrast * (image[:, :, c] - middle) + added, 0.0, 1.0)
     padded = np.zeros((height + 2 * pad, width + 2 * pad, channels))
-    padded[pad : pad + height, pad : pad + width] = image / 255
+    padded[pad : pad + height, pad : pad + width] = image
     crop = padded[top : top + height, left : left + width]
     crop = crop[:, ::-1] if mirror else crop
     crop = np.minimum(crop * bright, 1.0)

@@ -122,6 +122,7 @@ def forbidden_names() -> set[str]:
 
 
 COMMAND = {"resume", "run"}  # the command that a message tells the user to type begins with the package's own name
+WORDS = {"replay", "joint"}  # which mean other things too: a captured graph is replayed
 
 
 @pytest.mark.parametrize("file", files_of("engine"), ids=lambda file: file.name)
@@ -130,7 +131,7 @@ def test_the_engine_names_no_method_and_no_plug_in(file):
     found = {
         word
         for word, after in zip(words, [*words[1:], ""], strict=True)
-        if word in forbidden_names() and not (word == "bdr" and after in COMMAND)
+        if word in forbidden_names() - WORDS and not (word == "bdr" and after in COMMAND)
     }
     assert not found
 

@@ -35,7 +35,7 @@ from bdr.plugins.base import Plugin
 from bdr.records import Run
 from bdr.types import Outputs, Phase, Stage
 
-SETS = [(), ("la",), ("bdr",), ("cwd",), ("cwd", "la"), ("cwd", "bdr")]
+SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase
 COUNTS, OLD = [12, 12, 12, 12, 12], 3
 PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
 SMALL_RUN = {"base": 4, "step": 3, "memory": "3/class", "phases": 2, "val": 0.8, "share": False, "device": "cpu"}
@@ -130,8 +130,11 @@ def losses_and_gradients(objective, batch, compiled):
     return terms | {"total": total} | ({} if watched is None else {"watched": watched}) | slopes
 
 
-@pytest.mark.parametrize("index", [0, 1], ids=["first", "later"])
-@pytest.mark.parametrize("plugins", SETS, ids=lambda names: "+".join(names) or "plain")
+@pytest.mark.parametrize(
+    ("index", "plugins"),
+    [(index, plugins) for index, each in SETS.items() for plugins in each],
+    ids=lambda value: "+".join(value) or "plain" if isinstance(value, tuple) else ("first", "later")[value],
+)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_pair_compiles_without_a_break_and_is_the_same(method, plugins, index):
     torch._dynamo.reset()

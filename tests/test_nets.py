@@ -39,10 +39,10 @@ def test_features_are_signed_without_the_last_relu_alone(last_relu):
 
 
 @pytest.mark.parametrize(("name", "widths"), [("small", (32, 64, 64)), ("resnet32", (16, 32, 64))])
-def test_the_last_relu_is_the_only_one_that_goes(name, widths):
+def test_maps_are_taken_before_the_relu_of_their_stage(name, widths):
     torch.manual_seed(0)
     maps = NETS[name](1, False, maps=True)(torch.randn(4, 1, 8, 8)).maps
-    assert [bool((m < 0).any()) for m in maps] == [False, False, True]
+    assert all(bool((m < 0).any()) for m in maps)
     assert [tuple(m.shape[1:]) for m in maps] == [(w, s, s) for w, s in zip(widths, (8, 4, 2), strict=True)]
 
 
@@ -50,9 +50,19 @@ def test_without_asking_no_maps_are_kept():
     assert NETS["small"]()(torch.randn(2, 1, 8, 8)).maps == ()
 
 
-def test_features_are_the_mean_over_the_last_map():
-    seen = NETS["small"](maps=True)(torch.randn(2, 1, 8, 8))
-    torch.testing.assert_close(seen.pooled, seen.maps[-1].mean((2, 3)))
+@pytest.mark.parametrize("last_relu", [True, False])
+@pytest.mark.parametrize("name", ["small", "resnet32"])
+def test_features_are_the_mean_over_the_last_map(name, last_relu):
+    seen = NETS[name](1, last_relu, maps=True)(torch.randn(2, 1, 8, 8))
+    last = seen.maps[-1].relu() if last_relu else seen.maps[-1]
+    torch.testing.assert_close(seen.pooled, last.mean((2, 3)))
+
+
+def test_every_stage_but_the_first_reads_the_positive_part_of_the_map_before_it():
+    net = NETS["resnet32"](1, False, maps=True)
+    maps = net(torch.randn(2, 1, 8, 8)).maps
+    for stage, before, after in zip(net.stages[1:], maps, maps[1:], strict=False):
+        torch.testing.assert_close(stage(before.relu()), after)
 
 
 def grown(head, *counts, dim=5):

@@ -57,7 +57,7 @@ def test_an_epoch_is_a_function_of_seed_phase_stage_and_epoch(draw):
     for other in (rows_of(pool_of(1994, held=held), draw), rows_of(pool, draw, stage=1), rows_of(pool, draw, epoch=1)):
         assert not torch.equal(rows_of(pool, draw), other)
     one, same = (pool_of(augment=augment, held=held).epoch(draw, 0, 8, 3).draws for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(tuple(one), tuple(same), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(one.columns(), same.columns(), strict=True))
 
 
 def test_what_is_held_out_is_balanced_and_trained_on_by_no_other_draw():
@@ -120,8 +120,11 @@ def test_a_pool_smaller_than_a_batch_is_its_own_batch(draw):
 
 def test_every_place_of_an_epoch_has_a_draw_of_its_own():
     epoch = pool_of(side=8, augment=Augment(pad=3, brightness=0.2)).epoch("all", 0, 8, 0)
-    assert all(column.shape == epoch.rows.shape for column in tuple(epoch.draws))
+    assert all(column.shape == epoch.rows.shape for column in epoch.draws.columns())
     assert len(epoch.draws.bright.unique()) == epoch.rows.numel()
+    toned = pool_of(side=8, augment=Augment(pad=3, contrast=0.2)).epoch("all", 0, 8, 0)
+    assert [column.shape for column in toned.tensors()] == [epoch.rows.shape] * 6
+    assert torch.equal(toned.clone().at(torch.tensor([1])).draws.contrast, toned.draws.contrast[1])
     assert epoch.draws.at(0).top.shape == (8,)
     assert epoch.steps == len(epoch.rows)
 

@@ -6,39 +6,75 @@ images. Cropping, mirroring and padding are one gather from the store of images:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 
 class Draws(NamedTuple):
-    """One row a sample: where the crop starts, whether it is mirrored, how bright it is."""
+    """One row a sample: where the crop starts, whether it is mirrored, how bright it is; and its tone, if drawn."""
 
     top: Tensor  # (B,) int64 in [0, 2 pad]
     left: Tensor  # (B,) int64 in [0, 2 pad]
     mirror: Tensor  # (B,) bool
     bright: Tensor  # (B,) float32 in [1 - brightness, 1 + brightness]
+    added: Tensor | None = None  # (B,) float32 in [-additive, additive]
+    contrast: Tensor | None = None  # (B,) float32 in [1 - contrast, 1 + contrast]
+
+    def columns(self) -> tuple[Tensor, ...]:
+        """Those that are drawn."""
+        return tuple(column for column in self if column is not None)
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Draws:
+        changed: list[Any] = [None if column is None else change(column) for column in self]
+        return Draws(*changed)
 
     def at(self, rows: int | slice) -> Draws:
-        return Draws(*(column[rows] for column in self))
+        return self.each(lambda column: column[rows])
 
 
 @dataclass(frozen=True, slots=True)
 class Augment:
-    """Pad by `pad` and crop back, mirror with probability one half, multiply the brightness."""
+    """Pad by `pad` and crop back, mirror with probability one half, multiply the brightness.
+
+    With `additive` or `contrast` an image keeps its tone, or has its brightness moved, or its contrast stretched around
+    the mean of each channel: one of these, all equally likely. The share `uncropped` is not shifted by a crop.
+    """
 
     pad: int = 4
     flip: bool = True
     brightness: float = 0.0
+    additive: float = 0.0
+    contrast: float = 0.0
+    uncropped: float = 0.0
+
+    @property
+    def tones(self) -> bool:
+        return self.additive > 0 or self.contrast > 0
 
     def draw(self, count: int, generator: torch.Generator) -> Draws:
         device = generator.device
         top, left = torch.randint(2 * self.pad + 1, (2, count), generator=generator, device=device)
         mirror, bright = torch.rand((2, count), generator=generator, device=device)
         mirrored = (mirror < 0.5) & self.flip
-        return Draws(top, left, mirrored, 1 + self.brightness * (2 * bright - 1))
+        draws = Draws(top, left, mirrored, 1 + self.brightness * (2 * bright - 1))
+        draws = self.with_tones(draws, generator) if self.tones else draws
+        return self.partly_cropped(draws, generator) if self.uncropped else draws
+
+    def with_tones(self, draws: Draws, generator: torch.Generator) -> Draws:
+        kinds = 1 + (self.additive > 0) + (self.contrast > 0)
+        kind, amount = torch.rand((2, len(draws.top)), generator=generator, device=generator.device)
+        kind, amount = (kind * kinds).long(), 2 * amount - 1  # 0 keeps the tone, 1 moves it, the last one stretches it
+        added = amount * self.additive * (kind == 1) if self.additive else None
+        stretched = 1 + amount * self.contrast * (kind == kinds - 1) if self.contrast else None
+        return draws._replace(added=added, contrast=stretched)
+
+    def partly_cropped(self, draws: Draws, generator: torch.Generator) -> Draws:
+        whole = torch.rand(len(draws.top), generator=generator, device=generator.device) < self.uncropped
+        return draws._replace(top=draws.top.where(~whole, self.pad), left=draws.left.where(~whole, self.pad))
 
     def none(self, count: int, device: torch.device | str) -> Draws:
         """The draws that leave an image as it is."""
@@ -55,5 +91,16 @@ class Augment:
         inside = ((y >= 0) & (y < height))[:, :, None] & ((x >= 0) & (x < width))[:, None, :]
         y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
         crop = pixels[rows[:, None, None], y[:, :, None], x[:, None, :]].float() / 255  # (B, H, W, C)
+        if draws.contrast is not None or draws.added is not None:
+            crop = toned(crop, draws, pixels[rows].float().mean((1, 2), keepdim=True) / 255)
         crop = (crop * inside[..., None] * draws.bright[:, None, None, None]).clamp(max=1)
         return ((crop - mean) / std).permute(0, 3, 1, 2)
+
+
+def toned(crop: Tensor, draws: Draws, mean: Tensor) -> Tensor:
+    """Crops (B, H, W, C) in [0, 1] of images with this mean (B, 1, 1, C), in the tones that are drawn."""
+    if draws.contrast is not None:
+        crop = (crop - mean) * draws.contrast[:, None, None, None] + mean
+    if draws.added is not None:
+        crop = crop + draws.added[:, None, None, None]
+    return crop.clamp(0, 1)

@@ -73,14 +73,14 @@ class Epoch(NamedTuple):
         return len(self.rows)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return self.rows, *self.draws
+        return self.rows, *self.draws.columns()
 
     def clone(self) -> Epoch:
-        return Epoch(self.rows.clone(), Draws(*(column.clone() for column in self.draws)))
+        return Epoch(self.rows.clone(), self.draws.each(torch.clone))
 
     def at(self, step: Tensor) -> Epoch:
         """Rows (B,) and draws of one step, whose number (1,) is on the device."""
-        return Epoch(self.rows[step][0], Draws(*(column[step][0] for column in self.draws)))
+        return Epoch(self.rows[step][0], self.draws.each(lambda column: column[step][0]))
 
 
 class Pool:
@@ -144,7 +144,7 @@ class Pool:
         order = torch.cat([self.order(draw, stage, rows, epoch), self.order(draw, stage, rows, epoch + 1)])
         chance = self.chance("augment", stage, epoch)
         draws = self.store.augment.draw(steps * size, chance)
-        return Epoch(order[: steps * size].view(steps, size), Draws(*(d.view(steps, size) for d in draws)))
+        return Epoch(order[: steps * size].view(steps, size), draws.each(lambda column: column.view(steps, size)))
 
     def order(self, draw: str, stage: int, rows: Tensor, epoch: int) -> Tensor:
         chance = self.chance("order", stage, epoch)

@@ -183,10 +183,12 @@ class GraphStep:
 
     @contextlib.contextmanager
     def undone(self) -> Iterator[None]:
-        """Whatever happens inside leaves state and optimiser as they were; the optimiser's new buffers become zero."""
+        """Whatever happens inside leaves state, optimiser and random numbers as they were; new moments become zero."""
         before = [tensor.detach().clone() for tensor in self.state]
         moments = {id(t): t.clone() for t in optimizer_tensors(self.optimizer)}
+        random = torch.cuda.get_rng_state()
         yield
+        torch.cuda.set_rng_state(random)
         with torch.no_grad():
             for tensor, value in zip(self.state, before, strict=True):
                 tensor.copy_(value)

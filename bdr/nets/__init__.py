@@ -2,6 +2,7 @@
 
 from bdr.nets.base import Backbone, Features, Frozen, Head, MakeBackbone, Network, Resumable
 from bdr.nets.heads import CosineHead, LinearHead
+from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet32
 from bdr.nets.small import small
 
@@ -21,5 +22,6 @@ __all__ = [
     "LinearHead",
     "MakeBackbone",
     "Network",
+    "ProxyHead",
     "Resumable",
 ]

@@ -46,6 +46,25 @@ class LinearHead(Head):
         if self.bias is not None:
             self.bias = nn.Parameter(torch.cat([self.bias.data, self.bias.data.new_zeros(count)]))
 
+    @torch.no_grad()
+    def redraw(self) -> None:
+        """Fresh rows in the place of all present ones: an optimiser or a captured graph may hold on to them."""
+        self.weight.copy_(uniform(len(self.weight), self.weight))
+        if self.bias is not None:
+            self.bias.zero_()
+
+    @torch.no_grad()
+    def clamp(self) -> None:
+        """No weight is below zero."""
+        self.weight.clamp_(min=0)
+
+    @torch.no_grad()
+    def align(self, old: int) -> None:
+        """The rows from `old` on become as long as those before, on average; if all are zero they stay so."""
+        length = self.weight.norm(dim=1)
+        before, now = length[:old].mean(), length[old:].mean()
+        self.weight[old:] *= torch.where(now > 0, before / now, 1.0)
+
     def layout(self) -> dict[str, Any]:
         return {"classes": len(self.weight), "dim": self.weight.shape[1]}
 

@@ -33,29 +33,32 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(Backbone):
-    """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling."""
+    """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling.
+
+    A stage ends before its last ReLU, where its map is taken, and the next one begins with it.
+    """
 
     def __init__(
         self, widths: Sequence[int], blocks: int, channels: int = 3, last_relu: bool = True, maps: bool = False
     ) -> None:
         super().__init__()
-        self.dim, self.keeps_maps = widths[-1], maps
+        self.dim, self.last_relu, self.keeps_maps = widths[-1], last_relu, maps
         self.stem, self.bn = conv3x3(channels, widths[0]), BatchNorm(widths[0])
         self.stages = nn.ModuleList()
         inputs = widths[0]
         for i, width in enumerate(widths):
             stage = [BasicBlock(inputs if b == 0 else width, width, 2 if i and b == 0 else 1) for b in range(blocks)]
+            stage[-1].last_relu = False
             self.stages.append(nn.Sequential(*stage))
             inputs = width
-        stage[-1].last_relu = last_relu
         self.apply(initialise)
 
     def forward(self, x: Tensor) -> Features:
-        x = F.relu(self.bn(self.stem(x)))
-        maps = []
+        x, maps = self.bn(self.stem(x)), []
         for stage in self.stages:
-            x = stage(x)
+            x = stage(F.relu(x))
             maps.append(x)
+        x = F.relu(x) if self.last_relu else x
         return Features.of(x, tuple(maps) if self.keeps_maps else ())
 
 

@@ -12,7 +12,7 @@ WIDTHS = (32, 64, 64)
 
 
 class SmallNet(Backbone):
-    """Three convolutions with batch norm, at full, half and quarter resolution; average pooling."""
+    """Three convolutions with batch norm, at full, half and quarter resolution; pooled. Maps precede the ReLU."""
 
     dim = WIDTHS[-1]
 
@@ -28,8 +28,8 @@ class SmallNet(Backbone):
         maps = []
         for level, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             x = norm(conv(F.max_pool2d(x, 2) if level else x))
-            x = F.relu(x) if self.last_relu or level < len(WIDTHS) - 1 else x
             maps.append(x)
+            x = F.relu(x) if self.last_relu or level < len(WIDTHS) - 1 else x
         return Features.of(x, tuple(maps) if self.keeps_maps else ())
 
 

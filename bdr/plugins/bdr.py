@@ -61,7 +61,7 @@ def warn_of_small_scale(offset: Tensor, scale: Tensor | float) -> None:
     if span > room:
         warnings.warn(
             f"BDR's offsets span {span:.1f}, more than the {room:.1f} that cosine logits can at a scale of "
-            f"{room / 2:.1f}: old classes will be over-favoured; start with a larger scale, for example "
-            "--set ucir.eta=20, or train longer",
+            f"{room / 2:.1f}: old classes will be over-favoured; start with a larger scale (the method's "
+            "setting eta), or train longer",
             stacklevel=2,
         )

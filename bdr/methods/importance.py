@@ -1,0 +1,127 @@
+"""What EWC, SI and RWalk share: parameters that are held where they were, each as firmly as it matters.
+
+All quantities are one number a parameter, in one row over all parameters of a module: a step then takes a few kernels,
+not a few for every layer. The affine parameters of batch norm are parameters like others; its running statistics are
+not held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from bdr.data.pool import Pool, evaluating
+from bdr.fusing import fused
+from bdr.methods.base import Present
+
+
+def in_a_row(tensors: Iterable[Tensor]) -> Tensor:
+    """(P,) all numbers of these tensors. The channels of filters come last, as they lie in memory on a GPU."""
+    return torch.cat([(t.permute(0, 2, 3, 1) if t.dim() == 4 else t).reshape(-1) for t in tensors])
+
+
+def parameters_of(module: nn.Module) -> Tensor:
+    return in_a_row(module.parameters())
+
+
+def gradients_of(module: nn.Module) -> Tensor:
+    return in_a_row(torch.zeros_like(p) if p.grad is None else p.grad for p in module.parameters())
+
+
+@fused()
+def weighted_distance(here: Tensor, place: Tensor, grip: Tensor) -> Tensor:
+    return (grip * (here - place).square()).sum()
+
+
+class Anchor(nn.Module):
+    """Where the parameters of a module were when a phase ended (at first, where they start), and how much each matters.
+
+    Nothing here changes its shape: buffers alone carry it over a stop.
+    """
+
+    place: Tensor  # (P,)
+    importance: Tensor  # (P,)
+    grip: Tensor  # (P,) the importance, as far as steps can follow it
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.register_buffer("place", parameters_of(module).detach().clone())
+        self.register_buffer("importance", torch.zeros_like(self.place))
+        self.register_buffer("grip", torch.zeros_like(self.place))
+
+    def hold(self, weight: float, rate: float) -> None:
+        """For a stage with this weight of the penalty and this learning rate.
+
+        A step against a penalty w g (theta - place)^2 is 2 w g times the rate as long as the way back. Where that is
+        more than 1 it overshoots, and soon all is lost: no parameter is held more firmly than so.
+        """
+        torch.clamp(self.importance, max=1 / (2 * weight * rate) if weight else None, min=0, out=self.grip)
+
+    def penalty(self, module: nn.Module) -> Tensor:
+        """The sum over the parameters of grip (theta - place)^2."""
+        return weighted_distance(parameters_of(module), self.place, self.grip)
+
+    @torch.no_grad()
+    def slope(self, module: nn.Module) -> Tensor:
+        """(P,) the gradient of the penalty."""
+        return 2 * self.grip * (parameters_of(module) - self.place)
+
+    @torch.no_grad()
+    def moved(self, module: nn.Module) -> Tensor:
+        """(P,) the squared way of each parameter since the anchor was cast."""
+        return (parameters_of(module) - self.place).square()
+
+    @torch.no_grad()
+    def cast(self, module: nn.Module, importance: Tensor) -> None:
+        """Here and now, with this importance."""
+        self.place.copy_(parameters_of(module))
+        self.importance.copy_(importance)
+
+
+class Path(nn.Module):
+    """How much each parameter has lowered the loss on its way: minus the gradient times the move, step by step."""
+
+    gained: Tensor  # (P,) since the phase began
+    gradient: Tensor  # (P,) of the step under way, like `before` nothing that outlives it
+    before: Tensor  # (P,)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        here = parameters_of(module).detach()
+        self.register_buffer("gained", torch.zeros_like(here))
+        self.register_buffer("gradient", torch.zeros_like(here), persistent=False)
+        self.register_buffer("before", torch.zeros_like(here), persistent=False)
+
+    @torch.no_grad()
+    def graded(self, module: nn.Module, known: Tensor) -> None:
+        """Before a step; the known part of the gradient, a penalty's, is left out."""
+        torch.sub(gradients_of(module), known, out=self.gradient)
+        self.before.copy_(parameters_of(module))
+
+    @torch.no_grad()
+    def stepped(self, module: nn.Module) -> None:
+        self.gained.addcmul_(self.gradient, parameters_of(module) - self.before, value=-1)
+
+
+def fisher(net: nn.Module, module: nn.Module, present: Present, pool: Pool, batch: int) -> Tensor:
+    """(P,) the diagonal of the Fisher information of a module's parameters, over the images of a phase.
+
+    The labels are those that the network itself holds most likely. Gradients are taken of batches: their square, times
+    the size of the batch, stands for the sum over its images. Batch norm looks at its running statistics, and leaves
+    them as they are.
+    """
+    parameters, total = list(module.parameters()), torch.zeros_like(parameters_of(module).detach())
+    with evaluating(net), torch.enable_grad():
+        for rows in pool.rows.split(batch):
+            out = net(pool.store.plain(rows))
+            likeliest = out.logits.masked_fill(~present.mask, -torch.inf).argmax(1)
+            slopes = torch.autograd.grad(present.cross_entropy(out, likeliest).mean(), parameters)
+            total += len(rows) * in_a_row(slopes).square()
+    return total / len(pool.rows)
+
+
+def merged(old: Tensor, new: Tensor, first: bool) -> Tensor:
+    """Half and half; there is nothing to merge with after the first phase."""
+    return new if first else (old + new) / 2

@@ -1,0 +1,71 @@
+"""WA: Maintaining Discrimination and Fairness in Class Incremental Learning (Zhao et al., CVPR 2020).
+
+    L = (1 - lambda) CE  +  lambda KL( softmax(z* / T) || softmax(z / T) ) over the old classes,   lambda = K_old / K
+
+z* are the logits of the previous network. The classifier has no bias, and its weights are kept from falling below zero,
+so that their lengths say how large logits are. Trained on many new images and few old ones, the weights of new classes
+end up longer; once a phase is over they are aligned:
+
+    w_k <- gamma w_k for new classes,   gamma = mean_old |w| / mean_new |w|
+
+and the aligned network is what is asked, what teaches the next one, and where the next phase begins.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from bdr.data.pool import Pool
+from bdr.losses import distillation
+from bdr.methods.base import Method
+from bdr.nets import Frozen, LinearHead, MakeBackbone, Network
+from bdr.types import Batch, Classify, Clock, Phase, Stage
+
+
+class WA(Method):
+    net: Network[LinearHead]
+    distillation = "distillation"
+
+    def __init__(
+        self,
+        make: MakeBackbone,
+        temperature: float = 2.0,
+        clamp: bool = True,
+        reset_after_warmup: bool = False,
+    ) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        backbone = make()
+        self.net = Network(backbone, LinearHead(backbone.dim, bias=False))
+        self.teacher = Frozen(self.net)
+        self.temperature, self.clamp, self.reset_after_warmup = temperature, clamp, reset_after_warmup
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.net.head.grow(phase.new)
+
+    def at_epoch(self, stage: Stage, epoch: int) -> None:
+        """The quirk of a published re-run: what the head learnt before this phase is lost with the warm-up."""
+        if self.reset_after_warmup and 0 < stage.warmup == epoch:
+            self.net.head.redraw()
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        out = self.net(batch.x)
+        terms = {"ce": classify(out, batch.y).mean()}
+        if not phase.first:
+            old = self.teacher(batch.x).logits
+            terms["distillation"] = distillation(out.logits[:, : phase.old], old, self.temperature).mean()
+        return terms
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        share = phase.old / phase.seen
+        return {} if phase.first else {"ce": 1 - share, "distillation": share}
+
+    def stepped(self, clock: Clock) -> None:
+        if self.clamp:
+            self.net.head.clamp()
+
+    def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        if not phase.first:
+            self.net.head.align(phase.old)
+        self.teacher.refill(self.net)

@@ -1,0 +1,40 @@
+"""Every method learns: on handwritten digits, whoever keeps exemplars forgets less than who keeps nothing."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import tempfile
+
+import pytest
+
+from bdr import api
+from bdr.methods import METHODS
+
+SEEDS = range(1993, 1998)
+REHEARSING = [name for name, method in METHODS.items() if method.keeps != ("none",) and name != "joint"]
+
+
+@functools.cache
+def averages(name: str) -> list[float]:
+    """Average accuracies over the seeds: five digits, then five more, five exemplars of each, a few epochs."""
+    memory = {"memory": "5/class"} if name in REHEARSING else {}
+    short = {"base": 5, "step": 5, "share": False, "keep": "none", "val": 0.5, **memory}
+    found = []
+    for seed in SEEDS:
+        with tempfile.TemporaryDirectory() as runs:
+            result = api.run(name, data="digits", runs=runs, set={"stage.epochs": 6}, seed=seed, **short)
+        found.append(result.average)
+    return found
+
+
+@pytest.mark.parametrize("name", REHEARSING)
+def test_a_method_with_exemplars_beats_fine_tuning_by_more_than_chance(name):
+    gains = [ours - theirs for ours, theirs in zip(averages(name), averages("finetune"), strict=True)]
+    error = statistics.stdev(gains) / math.sqrt(len(gains))
+    assert statistics.mean(gains) > 2 * error, gains
+
+
+def test_nobody_beats_who_keeps_everything():
+    assert statistics.mean(averages("joint")) > max(statistics.mean(averages(name)) for name in ("finetune", "replay"))
