@@ -124,7 +124,7 @@ def test_a_run_of_nothing_is_told_what_to_name(refused):
         ("stage.main.lrr=1", "no setting of stage 'lrr'"),
         ("bdr.mm=1", "no setting of bdr 'mm'; there are beta, components, formula, m, m_prime, tau"),
         ("ucir.etta=1", "no setting of ucir 'etta'"),
-        ("augment.pads=1", "no setting of augment 'pads'; there are additive, brightness, contrast, flip, pad, uncropped"),
+        ("augment.pads=1", "no setting of augment 'pads'; there are additive, brightness, contrast, flip, pad,"),
         ("la.tau=1", "no part of this run with settings 'la'"),
         ("stage.optimizer=adam", "there are adamw, sgd: did you mean 'adamw'?"),
         ("stage.schedule=step", "there are constant, cosine, steps"),
