@@ -290,6 +290,7 @@ def reproduce(
     root: Root = None,
     device: Device = None,
     jobs: Annotated[int, typer.Option(help="Runs at once.")] = 1,
+    until: Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Judge what is there, run nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and how long it takes.")] = False,
     json: AsJson = False,
@@ -302,7 +303,7 @@ def reproduce(
     from bdr.paper.reproduce import reproduce as answer
 
     places = results or [], runs, root, device
-    answer(tables, only, seeds, formula, tolerance, *places, jobs, check, dry_run, json, markdown, stoppable)
+    answer(tables, only, seeds, formula, tolerance, *places, jobs, until, check, dry_run, json, markdown, stoppable)
 
 
 @data_app.command("fetch")

@@ -528,7 +528,7 @@ DIGITS = Wanted("ucir", "digits", (("base", 4), ("step", 3), ("memory", "3/class
 
 
 def test_a_run_is_really_trained(folders, capsys):
-    run_all([(DIGITS, 7)], Path("runs"), 1, {"device": "cpu"}, unstoppable)
+    run_all([(DIGITS, 7)], Path("runs"), 1, None, {"device": "cpu"}, unstoppable)
     runs, _ = find_runs(Path("runs"))
     assert [(run.seed, run.done, run.info["config"]["device"]) for run in runs] == [(7, True, "cpu")]
 
@@ -538,12 +538,12 @@ def test_several_at_once_are_the_same_runs(folders, monkeypatch):
 
     def run_sweep(what, fields, settings_, seeds, *rest):
         asked.extend(configuration(wish)[0] for wish in wishes_of(grids_of(what), fields, settings_, seeds))
-        assert rest[:4] == (Path("runs"), 2, None, False)
+        assert rest[:4] == (Path("runs"), 2, "26m", False)
 
     monkeypatch.setattr("bdr.sweep.run_sweep", run_sweep)
     one = mapped(cell("T2", "UCIR"))
     missing = [(DIGITS, 7), (one, 1994), (DIGITS, 8)]
-    run_all(missing, Path("runs"), 2, {"root": "data"}, unstoppable)
+    run_all(missing, Path("runs"), 2, "26m", {"root": "data"}, unstoppable)
     assert asked == [wanted.config(seed, root="data") for wanted, seed in missing]
 
 

@@ -65,6 +65,7 @@ def reproduce(
     root: Path | None = None,
     device: str | None = None,
     jobs: int = 1,
+    until: str | None = None,
     check: bool = False,
     dry_run: bool = False,
     as_json: bool = False,
@@ -78,7 +79,7 @@ def reproduce(
     if not (check or dry_run) and (missing := found.schedule.missing):
         refuse_mixed_output(len(missing), as_json, markdown)
         show(run_sheet(found.schedule), markdown=False)
-        run_all(missing, runs, jobs, machine(root, device), stoppable or unstoppable)
+        run_all(missing, runs, jobs, until, machine(root, device), stoppable or unstoppable)
         found = answer(question)
     present(found, dry_run, as_json, markdown)
 
@@ -137,13 +138,18 @@ def machine(root: Path | None, device: str | None) -> dict[str, Any]:
 
 
 def run_all(
-    missing: Sequence[tuple[Wanted, int]], runs: Path, jobs: int, here: dict[str, Any], stoppable: Stoppable
+    missing: Sequence[tuple[Wanted, int]],
+    runs: Path,
+    jobs: int,
+    until: str | None,
+    here: dict[str, Any],
+    stoppable: Stoppable,
 ) -> None:
-    """One after the other on the terminal, or several at once."""
+    """One after the other on the terminal; as a sweep where there are several at once, or a time to stop."""
     if jobs < 1:
         raise UsageError(f"--jobs {jobs} is not allowed: it is 1 or more")
-    if jobs > 1:
-        several_at_once(missing, runs, jobs, here, stoppable)
+    if jobs > 1 or until is not None:
+        as_a_sweep(missing, runs, jobs, until, here, stoppable)
         return
     from bdr.assemble import plan_run
     from bdr.commands import train
@@ -152,8 +158,13 @@ def run_all(
         train(plan_run(wanted.config(seed, **here), None, runs), stoppable)
 
 
-def several_at_once(
-    missing: Sequence[tuple[Wanted, int]], runs: Path, jobs: int, here: dict[str, Any], stoppable: Stoppable
+def as_a_sweep(
+    missing: Sequence[tuple[Wanted, int]],
+    runs: Path,
+    jobs: int,
+    until: str | None,
+    here: dict[str, Any],
+    stoppable: Stoppable,
 ) -> None:
     """The one place that knows how a sweep is called: with a grid file for every run."""
     from bdr.sweep import run_sweep
@@ -162,7 +173,7 @@ def several_at_once(
         files = [Path(folder) / f"{number}.yaml" for number in range(len(missing))]
         for file, (wanted, seed) in zip(files, missing, strict=True):
             file.write_text(json.dumps(grid_of(wanted, seed, here)))  # JSON is YAML
-        run_sweep([str(file) for file in files], {}, [], None, runs, jobs, None, False, stoppable)
+        run_sweep([str(file) for file in files], {}, [], None, runs, jobs, until, False, stoppable)
 
 
 def grid_of(wanted: Wanted, seed: int, here: dict[str, Any]) -> dict[str, Any]:
