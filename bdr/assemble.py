@@ -18,6 +18,7 @@ from bdr.data.memory import EVERYTHING, Memory, Quota
 from bdr.data.pool import Store
 from bdr.data.sets import CIFAR100_DER
 from bdr.describe import describe, first_phase_key, short
+from bdr.engine.fit import has_name
 from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError, unknown
@@ -161,6 +162,8 @@ def check_roles(plugins: Sequence[Plugin]) -> None:
             raise UsageError(f"'{first}' and '{plugin.name}' both set the {plugin.role}: use one of them")
         if plugin.role:
             taken[plugin.role] = plugin.name
+        if type(plugin).net is not Plugin.net and plugin.role != "net":
+            raise UsageError(f"plug-in '{plugin.name}' changes the network and does not say so: set its role to 'net'")
 
 
 def build(kind: Callable[..., Any], config: Config, name: str, *parts: Any) -> Any:
@@ -250,8 +253,18 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
     for stage in every:
         if not callable(getattr(method, stage.loss, None)):
             raise UsageError(f"stage.loss = '{stage.loss}' is not allowed: {config.method} has no such objective")
+        check_moving(config.method, method, stage)
         if stage.draw == "held" and not method.held:
             raise UsageError(f"stage.draw = 'held' is not allowed: {config.method} holds no images out of training")
+
+
+def check_moving(name: str, method: Method, stage: Stage) -> None:
+    """What a stage says that it trains is there."""
+    there = [parameter for parameter, _ in method.named_parameters()]
+    for wanted in stage.train:
+        if not any(has_name(parameter, wanted) for parameter in there):
+            parts = sorted({".".join(parameter.split(".")[:2]) for parameter in there})  # net.backbone, net.head, ...
+            raise unknown(f"part of {name} for stage.{stage.name}.train", wanted, parts)
 
 
 def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None = None) -> Plan:
@@ -275,8 +288,8 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     check_held(quota, method, config.method, phases)
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
-    info = describe(config, data, protocol, phases, precision, engine, device)
-    info |= {"distillation": method.distillation, "readout": method.readout, "channels": data.train.pixels.shape[3]}
+    info = describe(config, data, protocol, phases, precision, engine, device, method.readout)
+    info |= {"distillation": method.distillation, "channels": data.train.pixels.shape[3]}
     path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
     experiment = Experiment(
         phases=phases,

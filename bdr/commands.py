@@ -277,7 +277,7 @@ def first_line(thing: Any) -> str:
 
 def about_run(run: Run) -> str:
     state = "done" if run.done else f"{len(run.phases)}/{len(run.info['phases'])} phases"
-    last = f", {run.phases[-1]['accuracy'].get('cnn', float('nan')):.2f} %" if run.phases else ""
+    last = f", {run.phases[-1]['accuracy'].get(run.readout, float('nan')):.2f} %" if run.phases else ""
     return f"{run.title} seed {run.seed}: {state}{last}"
 
 

@@ -36,7 +36,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision: str) -> dict[str, Any]:
+def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision: str, readout: str) -> dict[str, Any]:
     """What must be equal for two results to be comparable: the facts that papers leave out."""
     stage = config.stage
     return {
@@ -58,7 +58,7 @@ def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision:
         "precision": precision,
         "held_out": config.val,
         "phases": len(list(protocol)[: config.phases]),
-        "readout": "cnn",
+        "readout": readout,
     }
 
 
@@ -77,9 +77,10 @@ def describe(
     precision: str,
     engine: str,
     device: torch.device,
+    readout: str,
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how to run it again."""
-    facts = protocol_facts(config, data, protocol, precision)
+    facts = protocol_facts(config, data, protocol, precision, readout)
     made_of = [facts, protocol.order, config.title, config.settings, asdict(config.stage), config.stages]
     return {
         "title": config.title,
@@ -125,11 +126,14 @@ def versions() -> dict[str, str]:
 def first_phase_key(
     config: Config, info: dict[str, Any], plugins: Sequence[Plugin], phase: Phase, stages: Sequence[Stage]
 ) -> str:
-    """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that rest in it."""
+    """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that rest in it.
+
+    One that has a hand in the network never rests: the weights of another network are not this one's.
+    """
     facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
     facts["order"] = info["order"][: info["phases"][0][1]]
-    named = zip(config.plugins, plugins, strict=True)
-    active = [name for name, plugin in named if any(plugin.acts(phase, stage) for stage in stages)]
+    resting = [plugin.role != "net" and not any(plugin.acts(phase, stage) for stage in stages) for plugin in plugins]
+    active = [name for name, rests in zip(config.plugins, resting, strict=True) if not rests]
     settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, *active))}
     machine = [info["engine"], info["device"]["name"], info["versions"]]
     trained = [asdict(stage) for stage in stages]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bdr import metrics
-from bdr.data.pool import EVALUATION_BATCH, Store, evaluating
+from bdr.data.pool import Store, evaluating
 from bdr.methods.base import Method
 from bdr.types import Phase
 
@@ -26,7 +26,7 @@ def predict(method: Method, store: Store, seen: int, limit: int | None = None) -
     rows = store.of_classes(0, seen)[:limit]
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
     with evaluating(method):
-        for some in rows.split(EVALUATION_BATCH):
+        for some in rows.split(store.evaluation_batch):
             for name, scores in method.readouts(store.plain(some)).items():
                 best = scores.topk(min(TOP, seen), dim=1).indices  # of the scores: probabilities may tie at zero
                 parts.setdefault(name, []).append((best, scores.float().softmax(1).gather(1, best)))

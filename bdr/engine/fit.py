@@ -32,11 +32,16 @@ def learning_rate(stage: Stage, epoch: int) -> float:
     return float(stage.lr * stage.drop**passed)
 
 
+def has_name(parameter: str, wanted: str) -> bool:
+    """It is the full name of the parameter, or of a part of the module that it belongs to."""
+    return parameter == wanted or parameter.startswith(f"{wanted}.")
+
+
 def set_moving(module: nn.Module, names: Iterable[str]) -> None:
-    """Exactly these parameters move: full names, or the part of the module that they belong to."""
+    """Exactly these parameters move."""
     names = tuple(names)
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_(any(name == wanted or name.startswith(f"{wanted}.") for wanted in names))
+        parameter.requires_grad_(any(has_name(name, wanted) for wanted in names))
 
 
 def set_modes(module: nn.Module) -> None:

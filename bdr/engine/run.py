@@ -84,7 +84,16 @@ class Experiment:
         self.replayed: list[int] = []  # the exemplars that this phase trains on
         self.moving: list[str] = []  # the parameters that move, as the beginnings of phase and stage left them
         self.losses: dict[str, float] = {}  # of old and new classes, before the first step and after the last
-        self.seconds, self.saved_at = 0.0, time.monotonic()
+        self.before, self.since, self.saved_at = 0.0, time.perf_counter(), time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """What this phase has taken so far, all that belongs to it included, and what it took before a stop."""
+        return self.before + time.perf_counter() - self.since
+
+    @seconds.setter
+    def seconds(self, before: float) -> None:
+        self.before, self.since = before, time.perf_counter()
 
     @property
     def device(self) -> torch.device:
@@ -238,7 +247,6 @@ class Experiment:
             warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without any old-class sample
             terms = {name: float(np.nanmean(log.term(name))) for name in log.names}
         loss = sum(log.weights.get(name, 1.0) * value for name, value in terms.items() if name != WATCHED)
-        self.seconds += log.seconds
         line = {"phase": phase.index, "stage": stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
         told = {plugin.name: plugin.report(phase) for plugin in fit.objective.plugins}
@@ -250,7 +258,6 @@ class Experiment:
         self.listener.epoch_ends(phase, stage, log)
 
     def end_phase(self, phase: Phase, pool: Pool, stages: Sequence[Stage]) -> None:
-        started = time.perf_counter()
         if not self.memory.covers(phase):
             self.select(phase, pool)
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "end"))
@@ -262,7 +269,7 @@ class Experiment:
         line["steps_per_epoch"] = pool.steps(stages[0].draw, 0, stages[0].batch)
         line["images"] = len(pool.rows)
         line["losses"] = self.losses
-        line["seconds"] = self.seconds + time.perf_counter() - started
+        line["seconds"] = self.seconds
         self.writer.memory(phase.index, dict(zip(self.classes, self.memory.exemplars, strict=False)))
         self.keep_model(phase)
         self.writer.phase(line)

@@ -119,6 +119,7 @@ class CompiledStep:
         self.step = step
         # Backbones of one kind share their compiled code, and each shape and mode of theirs is a version of it.
         torch._dynamo.config.recompile_limit = 64
+        torch._dynamo.config.fail_on_recompile_limit_hit = True  # rather than run on, slowly and without a word
         # The weights of a backbone are cast one by one; side by side, many such small kernels become one.
         options = {"combo_kernels": True} if step.store.device.type == "cuda" else None
         for module in step.objective.method.modules():
@@ -210,10 +211,12 @@ def frozen_aside(step: EagerStep) -> Iterator[None]:
     asked for; what else a frozen network may be shown depends on the main branch, and stays on it.
     """
     stream, ready, images = torch.cuda.Stream(), torch.cuda.Event(), [torch.empty(0)]
+    said: list[Outputs] = []  # kept until the step is over: their memory is the side stream's, and others read it
     frozen = [module for module in step.objective.method.modules() if isinstance(module, Frozen)]
 
     def seen(x: Tensor) -> None:
         images[0] = x
+        said.clear()
         ready.record()
 
     def aside(forward: Callable[[Tensor], Outputs]) -> Callable[[Tensor], Outputs]:
@@ -224,6 +227,7 @@ def frozen_aside(step: EagerStep) -> Iterator[None]:
             with torch.cuda.stream(stream):
                 out = forward(x)
             torch.cuda.current_stream().wait_stream(stream)
+            said.append(out)
             return out
 
         return run

@@ -73,7 +73,7 @@ class Run:
     @property
     def readout(self) -> str:
         """The readout by which the method's results are told."""
-        return str(self.info.get("readout") or "cnn")
+        return str(self.protocol.get("readout") or "cnn")
 
     @property
     def protocol(self) -> dict[str, Any]:

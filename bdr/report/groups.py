@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from bdr.metrics import summary
 from bdr.records import Run, differences
-from bdr.report.protocols import TRAINING, protocol_key, protocol_titles, settings_of
+from bdr.report.protocols import ITS_OWN, TRAINING, protocol_key, protocol_titles, settings_of
 
 Thing = TypeVar("Thing")
 MOST_NAMED = 5  # a note that would name as many methods says how many they are instead
@@ -118,7 +118,7 @@ def _protocol_note(groups: list[Group]) -> str:
     orders = "The class orders are not the same for all methods: gains are over common ones only."
     if len(sharing) > 1:
         different = differences([group.runs[0] for group in groups])
-        named = ", ".join(fact for fact in different if fact not in ("order", *TRAINING))
+        named = ", ".join(fact for fact in different if fact not in ITS_OWN)
         told = f"Each table has a protocol of its own; they differ in {named}."
         return f"{told} {orders}" if any(map(_orders_differ, sharing)) else told
     if _orders_differ(groups):

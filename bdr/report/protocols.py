@@ -22,12 +22,12 @@ DECIDED_BY = {
 
 # How a method trains is part of it: such facts do not part methods, and a note names those that differ.
 TRAINING = ("epochs", "batch", "optimizer")
+ITS_OWN = ("order", "readout", *TRAINING)  # a class order is a seed of its own kind; a label names the readout
 
 
 def protocol_key(run: Run) -> str:
-    """Equal for runs that can be compared; the class order is a seed of its own kind, and averaged over."""
-    beside = ("order", *TRAINING)
-    facts = {fact: value for fact, value in run.protocol.items() if fact not in beside and value is not None}
+    """Equal for runs that can be compared."""
+    facts = {fact: value for fact, value in run.protocol.items() if fact not in ITS_OWN and value is not None}
     # 0 and 0.0 are one value, however a version writes it
     plain = {fact: float(value) if isinstance(value, int | float) else value for fact, value in facts.items()}
     return json.dumps(plain, sort_keys=True, default=str)
@@ -35,7 +35,7 @@ def protocol_key(run: Run) -> str:
 
 def protocol_titles(runs: Sequence[Run]) -> list[str]:
     """`CIFAR-100 B50 S10, 20/class` for one run of each protocol, with every further fact that tells them apart."""
-    different = [fact for fact in differences(list(runs)) if fact not in (*ALWAYS_NAMED, *TRAINING, "order")]
+    different = [fact for fact in differences(list(runs)) if fact not in (*ALWAYS_NAMED, *ITS_OWN)]
     further = [fact for fact in different if not is_decided(fact, runs)]
     return [title_of(run.protocol, further) for run in runs]
 
