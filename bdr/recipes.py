@@ -41,7 +41,7 @@ def paper_frame(method: str, *plugins: str) -> Config:
 
 
 def der_frame(method: str, *plugins: str) -> Config:
-    """DER's frame, in which the rows of table 2 were made: its class order, statistics, augmentation and schedule."""
+    """DER's frame, in which the rows of table 2 were made: its class order, network, statistics and schedule."""
     return Config(
         method=method,
         plugins=plugins,
@@ -51,17 +51,23 @@ def der_frame(method: str, *plugins: str) -> Config:
         order="der-2",
         memory=KEPT.get(method, "20/class"),
         herding="dot",
-        net="resnet18",
+        net="resnet18-der",
         statistics="der",
         augment=OWN_AUGMENT.get(method, {"brightness": 63 / 255}),
         stage=OWN_STAGES.get(method, Stage(epochs=170, warmup=10, drops=(110, 130))),
     )
 
 
+def own_fields(method: str) -> dict[str, Any]:
+    """What a method brings to data that no paper has trained it on: its memory, network and training."""
+    net = "resnet18" if method in PAPER_FRAME or ":" in method else "resnet18-der"
+    return {"memory": KEPT.get(method, "20/class"), "net": net, "stage": OWN_STAGES.get(method, Stage())}
+
+
 def cifar10(method: str = "ucir", *plugins: str) -> Config:
     """CIFAR-10 in the same way: two classes a phase after the first four."""
-    own: dict[str, Any] = {"memory": KEPT.get(method, "20/class"), "stage": OWN_STAGES.get(method, Stage())}
-    return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, net="resnet18", **own)
+    own = own_fields(method)
+    return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, **own)
 
 
 # What differs on handwritten digits, where a phase is a few hundred steps.
@@ -83,7 +89,7 @@ DIGITS_SETTINGS: dict[str, dict[str, Any]] = {
 # What differs in stages on exemplars: small batches, so that an epoch of a few images is more than a step.
 DIGITS_LATER: dict[str, dict[str, dict[str, Any]]] = {
     # An epoch is a single step here, and a correction that is left half-way is worse than none.
-    "bic": {"correction": {"epochs": 200, "drops": (60, 120, 160, 180)}},
+    "bic": {"correction": {"epochs": 200, "drops": (60, 120, 160, 180), "lr": 0.03}},
     "e2e": {"balanced": {"batch": 4}},
     "podnet": {"balanced": {"epochs": 20}},
 }
@@ -110,8 +116,8 @@ def digits(method: str = "ucir", *plugins: str) -> Config:
 
 def imagefolder(method: str = "ucir", *plugins: str) -> Config:
     """Images of one's own: half of the classes is up to the user; 20 exemplars a class."""
-    own: dict[str, Any] = {"memory": KEPT.get(method, "20/class"), "stage": OWN_STAGES.get(method, Stage())}
-    return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, net="resnet18", **own)
+    own = own_fields(method)
+    return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, **own)
 
 
 def ucir_original() -> Config:
@@ -135,13 +141,15 @@ def wa_original() -> Config:
 def icarl_original() -> Config:
     """iCaRL as its own paper has it: ResNet-32, 10 classes a phase, 2,000 exemplars in total."""
     own = {"stage": replace(OWN_STAGES["icarl"], weight_decay=1e-5), "augment": {}, "order": "seed-1993"}
+    own["statistics"] = "default"
     return cifar100("icarl").model_copy(update={"net": "resnet32", "base": 0, "step": 10, "memory": "2000", **own})
 
 
 def e2e_original() -> Config:
     """E2E as its own paper has it: ResNet-32, a rate that drops every ten epochs, 2,000 exemplars in total."""
     stage = Stage(epochs=40, drops=(10, 20, 30), weight_decay=1e-4)
-    return cifar100("e2e").model_copy(update={"net": "resnet32", "memory": "2000", "stage": stage})
+    plain = {"statistics": "default", "order": "seed-1993", "base": 0, "step": 10}
+    return cifar100("e2e").model_copy(update={"net": "resnet32", "memory": "2000", "stage": stage, **plain})
 
 
 def podnet_original() -> Config:

@@ -198,7 +198,7 @@ def test_stages_train_different_parts_on_different_images():
     assert first == PUBLISHED
     assert (second.draw, second.loss, second.train) == ("held", "correct", ("net.head.correction",))
     assert (second.epochs, second.drops, second.weight_decay) == (200, (60, 120, 160, 180), 0.0)
-    assert (second.lr, second.momentum, second.batch) == (PUBLISHED.lr, PUBLISHED.momentum, PUBLISHED.batch)
+    assert (second.lr, second.momentum, second.batch) == (PUBLISHED.lr / 2, PUBLISHED.momentum, 128)
 
 
 @pytest.mark.parametrize(("epochs", "wanted", "drops"), [(25, 20, (6, 12, 16, 18)), (1, 1, (1, 1, 1, 1))])

@@ -248,3 +248,12 @@ def test_a_refill_that_keeps_shapes_keeps_the_tensors_in_place():
     places = [p.data_ptr() for p in frozen.parameters()]
     frozen.refill(net)
     assert [p.data_ptr() for p in frozen.parameters()] == places
+
+
+def test_a_block_that_starts_at_zero_is_its_shortcut():
+    torch.manual_seed(0)
+    net = NETS["resnet18-der"](3).eval()
+    block, x = net.stages[0][0], torch.randn(2, 64, 8, 8)
+    torch.testing.assert_close(block(x), torch.relu(x))
+    assert all(not block.bn2.weight.any() for stage in net.stages for block in stage)
+    assert all(block.bn2.weight.all() for stage in NETS["resnet18"](3).stages for block in stage)

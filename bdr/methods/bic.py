@@ -128,6 +128,7 @@ class BiC(Method):
         share = base.epochs / EPOCHS
         stage = replace(base, name="correction", draw="held", loss="correct", train=("net.head.correction",))
         stage = replace(stage, schedule="steps", warmup=0, weight_decay=0.0)  # of beta alone, and it is in the loss
+        stage = replace(stage, lr=base.lr * base.batch / 256)  # the rate is stated for a batch of 256
         drops = tuple(max(1, round(drop * share)) for drop in CORRECTION_DROPS)
         return replace(stage, epochs=max(1, round(CORRECTION_EPOCHS * share)), drops=drops)
 

@@ -3,11 +3,12 @@
 from bdr.nets.base import Backbone, Features, Frozen, Head, MakeBackbone, Network, Resumable
 from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
-from bdr.nets.resnet_cifar import resnet18, resnet32
+from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
 from bdr.nets.small import small
 
 NETS = {
     "resnet18": resnet18,
+    "resnet18-der": resnet18_der,
     "resnet32": resnet32,
     "small": small,
 }

@@ -39,7 +39,13 @@ class ResNet(Backbone):
     """
 
     def __init__(
-        self, widths: Sequence[int], blocks: int, channels: int = 3, last_relu: bool = True, maps: bool = False
+        self,
+        widths: Sequence[int],
+        blocks: int,
+        channels: int = 3,
+        last_relu: bool = True,
+        maps: bool = False,
+        zero_init: bool = False,
     ) -> None:
         super().__init__()
         self.dim, self.last_relu, self.keeps_maps = widths[-1], last_relu, maps
@@ -52,6 +58,9 @@ class ResNet(Backbone):
             self.stages.append(nn.Sequential(*stage))
             inputs = width
         self.apply(initialise)
+        if zero_init:  # every block begins as its shortcut
+            for block in (module for module in self.modules() if isinstance(module, BasicBlock)):
+                nn.init.zeros_(block.bn2.weight)
 
     def forward(self, x: Tensor) -> Features:
         x, maps = self.bn(self.stem(x)), []
@@ -71,6 +80,11 @@ def initialise(module: nn.Module) -> None:
 def resnet18(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
     """ResNet-18 with the CIFAR stem: 512 features, 11.17 M parameters."""
     return ResNet((64, 128, 256, 512), 2, channels, last_relu, maps)
+
+
+def resnet18_der(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
+    """The same as DER starts it: the last batch norm of each block at zero."""
+    return ResNet((64, 128, 256, 512), 2, channels, last_relu, maps, zero_init=True)
 
 
 def resnet32(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:

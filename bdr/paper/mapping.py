@@ -48,7 +48,7 @@ CLASSES = {"cifar100": 100}
 IMAGES = {"cifar100": 500}  # training images of each class
 
 PAPER: Settings = (("order", "seed-1993"), ("herding", "distance"), ("net", "resnet18"))
-DER: Settings = (("order", "der-2"), ("herding", "dot"), ("net", "resnet18"))
+DER: Settings = (("order", "der-2"), ("herding", "dot"), ("net", "resnet18-der"))
 DER_TRAINING: Settings = (
     ("statistics", "der"),
     ("augment.brightness", 63 / 255),
