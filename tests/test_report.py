@@ -215,7 +215,16 @@ def test_a_title_names_phases_that_the_step_does_not_decide(tmp_path):
     assert titles(tmp_path, {"phases": 4}, {"phases": 2})[1] == "digits B4 S2, 3 per class, phases 2"
 
 
-def test_a_gain_is_over_the_first_method_of_the_same_protocol(two_protocols):
+def test_a_gain_is_over_the_method_without_its_last_plug_in(tmp_path):
+    titles = ["wa", "wa+bdr", "icarl", "icarl+cwd+bdr", "ucir+bdr"]
+    comparison = compare([with_protocol(tmp_path, title) for title in titles])
+    over = {group.label: base.label for group, base in zip(comparison.groups, comparison.references, strict=True)}
+    assert over == {"wa": "wa", "wa+bdr": "wa", "icarl": "icarl", "icarl+cwd+bdr": "icarl", "ucir+bdr": "ucir+bdr"}
+    gains = {row[0]: row[3] for row in comparison_sheets(comparison)[0].rows}
+    assert [name for name, gain in gains.items() if gain == "–"] == ["wa", "icarl", "ucir+bdr"]  # noqa: RUF001
+
+
+def test_a_gain_is_over_a_row_of_the_same_protocol(two_protocols):
     comparison = compare(two_protocols)
     assert [group is base for group, base in zip(comparison.groups, comparison.references, strict=True)] == [
         *(True, False, False, False),
@@ -248,7 +257,7 @@ def test_a_reference_that_is_not_there_is_refused_with_those_that_are(two_protoc
 def test_json_says_what_each_difference_is_to(two_protocols):
     groups = as_json(compare(two_protocols, reference="ucir+bdr"))["groups"]
     assert groups[0]["reference"] == "ucir+bdr"
-    assert groups[0]["difference_to_first"] is groups[1]["difference_to_reference"] is None
+    assert groups[1]["difference_to_reference"] is None
     assert groups[0]["difference_to_reference"]["average"]["n"] == 1
     assert (groups[0]["protocol"], groups[-1]["protocol"]) == ("digits B4 S2, 3 per class", "digits B4 S3, 3 per class")
 
@@ -334,7 +343,7 @@ def test_one_title_with_settings_and_several_class_orders_is_two_groups(tmp_path
 
 
 def test_class_orders_that_differ_between_methods_are_said(tmp_path):
-    one, other = with_protocol(tmp_path, "ucir", order="a"), with_protocol(tmp_path, "icarl", order="b")
+    one, other = with_protocol(tmp_path, "ucir", order="a"), with_protocol(tmp_path, "ucir+bdr", order="b")
     comparison = compare([one, other])
     assert comparison.notes[0].startswith("The class orders are not the same for all methods")
     assert comparison.differences[1]["average"].n == 0
@@ -375,7 +384,7 @@ def test_all_forms_of_the_table_say_the_same(runs):
         assert "ucir+bdr" in text
     data = json.loads(json.dumps(as_json(comparison), allow_nan=False))
     assert data["groups"][1]["values"]["average"]["mean"] == comparison.values[1]["average"].mean
-    assert data["groups"][1]["difference_to_first"]["average"]["n"] == 3
+    assert data["groups"][1]["difference_to_reference"]["average"]["n"] == 3
 
 
 def test_one_seed_has_no_spread_and_says_so(runs):

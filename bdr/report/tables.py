@@ -48,7 +48,7 @@ class Comparison:
     differences: list[dict[str, OverSeeds] | None]  # mean, standard error, n; None for the reference itself
     notes: list[str]
     references: list[Group | None]  # what each group is compared with; None where its protocol has no such row
-    wanted: str | None = None  # the reference that was asked for; the first row if none was
+    wanted: str | None = None  # the reference that was asked for; what each row is built on if none was
 
 
 def compare(runs: list[Run], readout: str | None = None, reference: str | None = None) -> Comparison:
@@ -66,13 +66,24 @@ def compare(runs: list[Run], readout: str | None = None, reference: str | None =
 
 
 def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]:
-    """For each group the first one under its protocol, or the wanted one: another protocol's gain is no method's."""
-    found: dict[str, Group | None] = {
-        each[0].protocol: each[0] if wanted is None else named(wanted, each) for each in by_protocol(groups)
-    }
-    if wanted is not None and not any(found.values()):
+    """For each group what it is built on, or the wanted one, under its protocol: another's gain is no method's."""
+    sharing = {each[0].protocol: each for each in by_protocol(groups)}
+    if wanted is None:
+        return [built_on(group, sharing[group.protocol]) for group in groups]
+    found = {protocol: named(wanted, each) for protocol, each in sharing.items()}
+    if not any(found.values()):
         raise unknown("row", wanted, {group.label for group in groups})
     return [found[group.protocol] for group in groups]
+
+
+def built_on(group: Group, groups: list[Group]) -> Group | None:
+    """The method with fewer of its plug-ins, the last one left out first; else the first row of the same method."""
+    method, *plugins = group.runs[0].title.split("+")
+    for kept in reversed(range(len(plugins))):
+        title = "+".join([method, *plugins[:kept]])
+        if fewer := [other for other in groups if other.runs[0].title == title]:
+            return min(fewer, key=lambda other: len(other.label))  # the one with fewest settings of its own
+    return next(other for other in groups if other.runs[0].title.split("+")[0] == method)
 
 
 def named(wanted: str, groups: list[Group]) -> Group | None:
@@ -124,7 +135,7 @@ def comparison_sheets(comparison: Comparison, title: str = "Comparison") -> list
 
 
 def _has_gains(comparison: Comparison) -> bool:
-    return len(comparison.groups) > len(by_protocol(comparison.groups))
+    return any(pairs is not None for pairs in comparison.differences)
 
 
 def _rows(comparison: Comparison) -> Iterator[list[str]]:
@@ -144,9 +155,8 @@ def _reading(comparison: Comparison) -> list[str]:
 
 def _reference(comparison: Comparison) -> str:
     several = len(by_protocol(comparison.groups)) > 1
-    first = comparison.groups[0].label if len(comparison.groups) == 2 else "the first method"
     if comparison.wanted is None:
-        return f"{first} of {'its table' if several else 'the same protocol'}"
+        return comparison.groups[0].label if len(comparison.groups) == 2 else "the row without the last plug-in"
     lacking = f" ({NOTHING} in a table without it)" if None in comparison.references else ""
     return f"{comparison.wanted} of {'its table' if several else 'the same protocol'}{lacking}"
 
@@ -308,20 +318,18 @@ def _markdown(text: str) -> str:
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """All numbers, for a program; strict JSON (null where there is none)."""
-    firsts = references_of(comparison.groups, None)
-    return {"groups": [_group_json(comparison, *each) for each in enumerate(firsts)], "notes": comparison.notes}
+    places = range(len(comparison.groups))
+    return {"groups": [_group_json(comparison, place) for place in places], "notes": comparison.notes}
 
 
-def _group_json(comparison: Comparison, place: int, first: Group | None) -> dict[str, Any]:
+def _group_json(comparison: Comparison, place: int) -> dict[str, Any]:
     group, reference, pairs = comparison.groups[place], comparison.references[place], comparison.differences[place]
-    to_first = None if first is None or first is group else paired_differences(group, first)
     return {
         "method": group.label,
         "protocol": group.protocol,
         "seeds": [run.seed for run in group.runs],
         "runs": [str(run.path) for run in group.runs],
         "values": _named(comparison.values[place], "spread"),
-        "difference_to_first": None if to_first is None else _named(to_first, "standard_error"),
         "reference": None if reference is None else reference.label,
         "difference_to_reference": None if pairs is None else _named(pairs, "standard_error"),
         "per_seed": [_finite(each) for each in group.summaries],
