@@ -104,7 +104,8 @@ def moved(
     tau: float,
     formula: str,
 ) -> Statistics:
-    """The statistics after one batch: equations 4 and 5."""
+    """The statistics after one batch: equations 4 and 5. A batch that is not finite moves nothing."""
+    before, finite = Statistics(mean, spread, offset), features.isfinite().all()
     member = memberships(y, len(count), mean.dtype)
     here = member.sum(0)
     keep = count / (count + here)
@@ -112,8 +113,11 @@ def moved(
     spread = moved_spread(features, y, member, here, keep, mean, spread, formula)
     pi = mix(m_prime, frequency(count), compensation(spread))
     if formula == "anchored":
-        return Statistics(mean, spread, centred(beta * initial + (1 - beta) * pi, tau, formula))
-    return Statistics(mean, spread, offset.lerp(centred(pi, tau, formula), 1 - beta))
+        offset = centred(beta * initial + (1 - beta) * pi, tau, formula)
+    else:
+        offset = offset.lerp(centred(pi, tau, formula), 1 - beta)
+    after = Statistics(mean, spread, offset)
+    return Statistics(*(torch.where(finite, new, old) for new, old in zip(after, before, strict=True)))
 
 
 def moved_spread(
@@ -199,7 +203,10 @@ class BDR(nn.Module):
 
     @torch.no_grad()
     def observe(self, features: Tensor, y: Tensor) -> None:
-        """Moves mean, spread and offset by one batch, in place."""
+        """Moves mean, spread and offset by one batch, in place; one that is not finite moves nothing.
+
+        Loss scaling in half precision skips such steps and goes on, and statistics that took them in never recover.
+        """
         features = features.detach().to(self.mean.dtype)
         before = (self.count, self.mean, self.spread, self.offset, self.initial)
         after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)

@@ -18,7 +18,7 @@ from bdr.version import __version__
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Teach a trained classifier new classes without losing the old ones: UCIR, CwD and BDR.",
+    help="Teach a trained classifier new classes without losing the old ones: BDR, and the methods it plugs into.",
     epilog="Start with: bdr demo",
 )
 data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, and check the copies you have.")

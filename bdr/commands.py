@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from bdr.report import Comparison
 
 Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)  # `bad:Boom` is a name
+err = Console(stderr=True, highlight=False, emoji=False)
 # what libraries and data sets warn of, in the words they chose and nothing else
 warnings.showwarning = lambda message, *_, **__: err.print(f"warning: {message}", markup=False)
 
@@ -271,7 +271,8 @@ def table_of(what: str) -> dict[str, Any]:
 
 def first_line(thing: Any) -> str:
     """What a recipe or net says of itself; for a method or plug-in, the first sentence of its file."""
-    text = sys.modules[thing.__module__].__doc__ if isinstance(thing, type) else thing.__doc__
+    own = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__
+    text = own or (sys.modules[thing.__module__].__doc__ if isinstance(thing, type) else "")
     return (text or "").strip().splitlines()[0]
 
 

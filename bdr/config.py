@@ -97,11 +97,19 @@ def refusal(error: ValidationError, owner: str = "") -> UsageError:
     return UsageError(f"{name} = {first.get('input')!r} is not allowed: {said[0].lower()}{said[1:]}")
 
 
+def unknown_field(name: str) -> UsageError:
+    """`epochs` and its like belong to a stage."""
+    for owner, target in {"stage": Stage, "augment": Augment}.items():
+        if name in fields_of(target):
+            return UsageError(f"no setting '{name}'; it belongs to {owner}: type --set {owner}.{name}=VALUE")
+    return unknown("setting", name, Config.model_fields)
+
+
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
     """The configuration with some fields changed, validated anew."""
     for name in changes:
         if name not in Config.model_fields:
-            raise unknown("setting", name, Config.model_fields)
+            raise unknown_field(name)
     try:
         return Config.model_validate({**dict(config), **changes})
     except ValidationError as error:

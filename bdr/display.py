@@ -57,7 +57,7 @@ class Lines(Listener):
         self.said_at = time.monotonic()
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
         self.phases = phases

@@ -21,6 +21,7 @@ class UsageError(BdrError):
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> UsageError:
     """`no plug-in 'bdrr'; there are bdr, cwd, la: did you mean 'bdr'?`"""
     names = sorted(allowed)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f": did you mean '{near[0]}'?" if near else ""
+    lowered = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.5)
+    hint = f": did you mean '{lowered[near[0]]}'?" if near else ""
     return UsageError(f"no {kind} '{given}'; there are {', '.join(names) or 'none'}{hint}")

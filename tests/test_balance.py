@@ -392,3 +392,20 @@ def test_a_step_compiles_in_one_graph_and_is_the_same(formula, soft):
         compiled(features, y)
     for name, value in eager.state_dict().items():
         assert torch.equal(whole.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+@pytest.mark.parametrize("formula", ["corrected", "released", "anchored"])
+def test_a_batch_that_is_not_finite_moves_nothing(bad, formula):
+    torch.manual_seed(0)
+    labels = torch.arange(3).repeat(5)
+    balance = BDR(formula=formula)
+    balance.begin(labels, torch.randn(15, 4))
+    before = {name: value.clone() for name, value in balance.state_dict().items()}
+    features = torch.randn(6, 4)
+    features[2, 1] = bad
+    balance.observe(features, labels[:6])
+    assert all(torch.equal(value, before[name]) for name, value in balance.state_dict().items())
+    balance.observe(torch.randn(6, 4), labels[:6])
+    assert balance.offset.isfinite().all()
+    assert not torch.equal(balance.mean, before["mean"])

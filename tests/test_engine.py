@@ -375,6 +375,23 @@ def test_a_method_hears_before_and_after_the_step_with_the_gradients_there():
         torch.testing.assert_close(after, before - 0.5 * doubled)
 
 
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda out: out.logits.sum(1), "must be named terms"),
+        (lambda out: {"ce": out.logits.sum(1)}, r"term 'ce' of Slips must be one number, and is \(2,\): average it"),
+        (lambda out: {"ce": 3.0}, "term 'ce' of Slips must be one number"),
+    ],
+)
+def test_a_slip_in_a_loss_of_ones_own_is_named(loss, said):
+    class Slips(Plain):
+        def loss(self, batch, phase, classify):
+            return loss(self.net(batch.x))
+
+    with pytest.raises(BdrError, match=said):
+        Objective(Slips(), [], PHASES[0], Stage()).terms(make_batch(torch.randn(2, 1, 4, 4), torch.tensor([0, 1])))
+
+
 def test_a_method_that_never_classifies_leaves_plug_ins_nothing_to_act_on():
     with pytest.raises(BdrError, match=r"never calls `classify`.*'plugin'"):
         Objective(Plain(times=0), [Times()], PHASES[0], Stage()).terms(

@@ -16,6 +16,17 @@ from bdr.types import Batch, Outputs, Phase, Stage
 WATCHED = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge stands, for every method
 
 
+def checked(terms: object, method: Method) -> dict[str, Tensor]:
+    """The terms of a method; a method of one's own may slip."""
+    if not isinstance(terms, dict):
+        raise BdrError(f"the loss of {type(method).__name__} must be named terms, {{'ce': ...}}; it is {type(terms)}")
+    for name, value in terms.items():
+        if not isinstance(value, Tensor) or value.dim():
+            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value)
+            raise BdrError(f"term '{name}' of {type(method).__name__} must be one number, and is {shape}: average it")
+    return dict(terms)
+
+
 class Objective:
     """What a stage minimises."""
 
@@ -40,7 +51,7 @@ class Objective:
                     plugin.observe(out, y)
             return self.around(out, y)
 
-        terms = dict(self.loss(batch, self.phase, classify))
+        terms = checked(self.loss(batch, self.phase, classify), self.method)
         out = heard[0] if heard else None
         for plugin in self.plugins:
             if out is None:

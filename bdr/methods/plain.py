@@ -17,6 +17,8 @@ from bdr.types import Batch, Classify, Phase
 
 
 class Finetune(Method):
+    """Fine-tuning on new classes alone: what happens when nothing is done."""
+
     net: Network[LinearHead]
     keeps = ("none",)
 
@@ -33,6 +35,8 @@ class Finetune(Method):
 
 
 class Replay(Method):
+    """Replay: cross-entropy on new images and exemplars alike."""
+
     net: Network[LinearHead]
     keeps = ("some", "all")
 
@@ -49,6 +53,8 @@ class Replay(Method):
 
 
 class Joint(Method):
+    """Joint training on all images, from fresh weights in every phase: the bound."""
+
     net: Network[LinearHead]
     keeps = ("all",)
 
