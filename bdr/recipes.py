@@ -126,6 +126,11 @@ def ucir_original() -> Config:
     return cifar100("ucir").model_copy(update={"net": "resnet32", "herding": "dot", "settings": settings})
 
 
+def ucir_der() -> Config:
+    """UCIR in DER's frame, to stand beside the other methods of table 2."""
+    return der_frame("ucir")
+
+
 def bic_original() -> Config:
     """BiC as its own paper has it: ResNet-32, 20 classes a phase, 2,000 exemplars in total."""
     plain = {"augment": {}, "statistics": "default", "order": "seed-1993", "herding": "distance"}
@@ -193,6 +198,7 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "e2e-original": e2e_original,
     "icarl-original": icarl_original,
     "podnet-original": podnet_original,
+    "ucir-der": ucir_der,
     "ucir-original": ucir_original,
     "wa-original": wa_original,
 }
