@@ -11,6 +11,7 @@ from bdr.bench.cases import Shape, Timing, configuration, flops_of_step, random_
 from bdr.bench.run import bench_augment, bench_herding, bench_scaling, bench_steps
 from bdr.bench.start import bench_start, summary
 from bdr.bench.tables import ratios
+from bdr.methods import METHODS
 
 TINY = Shape(classes=8, base=4, step=2, images=8, pixels=8, memory="2/class")
 
@@ -37,6 +38,12 @@ def test_a_later_step_counts_the_teacher(tmp_path) -> None:
     data = random_images(TINY)
     first, later = flops_of_step(config, data, later=False), flops_of_step(config, data, later=True)
     assert 1.2 < later / first < 1.6  # one more forward beside forward and twice that backward
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_any_method_can_be_timed(name) -> None:
+    config = configuration(f"{name}+cwd", TINY, {"device": "cpu", "net": "small", "stage": {"batch": 8}})
+    assert flops_of_step(config, random_images(TINY), later=True) > 0
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from bdr.engine.fit import Fit, set_modes
 from bdr.engine.objective import Objective
 from bdr.engine.run import Experiment
 from bdr.engine.step import eager_between_steps
-from bdr.recipes import cifar100
+from bdr.recipes import KEPT, cifar100
 from bdr.types import Phase, Stage
 
 NOWHERE = Path("bench-writes-nothing")
@@ -72,8 +72,9 @@ def random_images(shape: Shape) -> DataSet:
 
 def configuration(what: str, shape: Shape, fields: dict[str, Any]) -> Config:
     method, *plugins = what.split("+")
-    about = {"data": "random", "base": shape.base, "step": shape.step, "memory": shape.memory, "share": False}
-    return changed(cifar100(method, *plugins), about | fields)
+    memory = KEPT.get(method, shape.memory)
+    about = {"data": "random", "base": shape.base, "step": shape.step, "memory": memory, "share": False}
+    return changed(cifar100(method, *plugins), about | {"order": "seed-1993"} | fields)
 
 
 def experiment_of(config: Config, data: DataSet) -> Experiment:
@@ -95,7 +96,7 @@ def begun(experiment: Experiment, later: bool) -> tuple[Phase, Pool]:
     method.end(phase, pool, experiment.memory.rows(store.device))
     phase = experiment.phases[1]
     new, kept = store.of_classes(phase.old, phase.seen), experiment.memory.rows(store.device)
-    pool = Pool(store, phase, new, kept, experiment.seed)
+    pool = Pool(store, phase, new, kept, experiment.seed, method.held)
     method.begin(phase, pool)
     experiment.settle()
     return phase, pool
@@ -104,6 +105,7 @@ def begun(experiment: Experiment, later: bool) -> tuple[Phase, Pool]:
 def fit_of(experiment: Experiment, later: bool) -> Fit:
     phase, pool = begun(experiment, later)
     stage: Stage = experiment.stages[phase.index][0]
+    experiment.method.begin_stage(stage, phase, pool)
     for plugin in experiment.plugins:
         if plugin.acts(phase, stage):
             plugin.begin(phase, pool.census(stage.draw, 0), experiment.method.net)
