@@ -129,8 +129,8 @@ def _protocol_note(groups: list[Group]) -> str:
 def _training_note(groups: list[Group]) -> list[str]:
     """Methods of one table may train in their own ways; who compares them should know."""
     own = [differences([group.runs[0] for group in comparable]) for comparable in by_protocol(groups)]
-    different = [fact for fact in TRAINING if any(fact in each for each in own)]
-    return [f"Methods of one table differ in their training: {', '.join(different)}."] if different else []
+    different = [words for fact, words in TRAINING.items() if any(fact in each for each in own)]
+    return [f"Their training is their own: they differ in {', '.join(different)}."] if different else []
 
 
 def _orders_differ(groups: list[Group]) -> bool:

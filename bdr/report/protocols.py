@@ -21,7 +21,7 @@ DECIDED_BY = {
 
 
 # How a method trains is part of it: such facts do not part methods, and a note names those that differ.
-TRAINING = ("epochs", "batch", "optimizer")
+TRAINING = {"epochs": "epochs", "batch": "batch", "optimizer": "learning rate or schedule"}
 ITS_OWN = ("order", "readout", *TRAINING)  # a class order is a seed of its own kind; a label names the readout
 
 
