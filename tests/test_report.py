@@ -556,3 +556,17 @@ def test_damaged_runs_do_not_stop_a_report(tmp_path, runs):
 def test_a_page_that_cannot_be_written_names_the_file(tmp_path, runs):
     with pytest.raises(BdrError, match=r"cannot write .*nowhere.page\.html"):
         write_page(runs[:1], tmp_path / "nowhere" / "page.html", "Digits")
+
+
+def test_methods_of_one_table_may_train_in_their_own_ways_and_a_note_says_so(tmp_path):
+    alike = [with_protocol(tmp_path, "wa", epochs=170), with_protocol(tmp_path, "icarl", epochs=70)]
+    comparison = compare(alike)
+    assert len(comparison_sheets(comparison)) == 1
+    assert "Their training is their own: they differ in epochs." in comparison.notes
+
+
+def test_a_readout_that_is_not_the_usual_one_stands_in_the_label(tmp_path):
+    comparison = compare([with_protocol(tmp_path, "wa"), with_protocol(tmp_path, "icarl", readout="nme")])
+    assert [group.label for group in comparison.groups] == ["wa", "icarl (nme)"]
+    asked = compare([group.runs[0] for group in comparison.groups], "cnn")
+    assert [group.label for group in asked.groups] == ["wa", "icarl"]
