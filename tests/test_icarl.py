@@ -91,8 +91,12 @@ def test_an_offset_moves_new_columns_of_icarl_only():
     assert not torch.allclose(method.criterion(out.shift(on_new), y), plain)
 
 
-def test_icarl_is_told_by_the_nearest_mean():
-    assert ICaRL.readout == "nme"
+def test_icarl_is_told_by_the_nearest_mean_once_there_are_exemplars():
+    method, pool = started(ICaRL)
+    x = all_of(pool).x.float()
+    torch.testing.assert_close(method.float()(x), method.net(x).logits)
+    method.remember(pool.phase, pool, pool.rows)
+    torch.testing.assert_close(method(x), method.readouts(x)["nme"])
 
 
 def test_lwf_holds_the_old_logits_softly():

@@ -129,6 +129,11 @@ class Method(nn.Module, ABC):
             scores["nme"] = self.nearest.scores(out.features)
         return scores
 
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, K) scores of the readout by which the method's results are told: what a loaded model says of images."""
+        scores = self.readouts(x)
+        return scores.get(self.readout, scores["cnn"])
+
     def parameter_count(self) -> int:
         """Parameters kept for inference: frozen teachers are not."""
         frozen = {id(p) for m in self.modules() if isinstance(m, Frozen) for p in m.parameters()}
