@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
-from bdr.losses import cross_entropy
+from bdr.losses import cross_entropy, distillation
 from bdr.nets import Frozen, Resumable
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
@@ -66,6 +66,18 @@ class Present(Resumable):
     def cross_entropy(self, out: Outputs, y: Tensor) -> Tensor:
         """(B,) over the classes that are present; the others neither rise nor fall."""
         return cross_entropy(out._replace(logits=out.logits.masked_fill(~self.mask, -torch.inf)), y)
+
+
+def classified_and_distilled(
+    net: nn.Module, teacher: nn.Module, batch: Batch, phase: Phase, classify: Classify, temperature: float
+) -> dict[str, Tensor]:
+    """Cross-entropy, and after the first phase the teacher's softened opinion of the old classes."""
+    out = net(batch.x)
+    terms = {"ce": classify(out, batch.y).mean()}
+    if not phase.first:
+        old = teacher(batch.x).logits
+        terms["distillation"] = distillation(out.logits[:, : phase.old], old, temperature).mean()
+    return terms
 
 
 class Method(nn.Module, ABC):

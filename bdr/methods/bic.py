@@ -23,8 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
-from bdr.losses import distillation
-from bdr.methods.base import Method
+from bdr.methods.base import Method, classified_and_distilled
 from bdr.nets import Frozen, Head, LinearHead, MakeBackbone, Network, Resumable
 from bdr.types import Batch, Classify, Phase, Stage
 
@@ -133,12 +132,7 @@ class BiC(Method):
         return replace(stage, epochs=max(1, round(CORRECTION_EPOCHS * share)), drops=drops)
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        out = self.net(batch.x)
-        terms = {"ce": classify(out, batch.y).mean()}
-        if not phase.first:
-            old = self.teacher(batch.x).logits
-            terms["distillation"] = distillation(out.logits[:, : phase.old], old, self.temperature).mean()
-        return terms
+        return classified_and_distilled(self.net, self.teacher, batch, phase, classify, self.temperature)
 
     def correct(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         """The objective of the second stage, in which alpha and beta alone move."""

@@ -13,43 +13,17 @@ from __future__ import annotations
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, Present
-from bdr.methods.importance import Anchor, fisher, merged
-from bdr.nets import LinearHead, MakeBackbone, Network
-from bdr.types import Batch, Classify, Outputs, Phase, Stage
+from bdr.methods.importance import Held, fisher, merged
+from bdr.nets import MakeBackbone
+from bdr.types import Phase
 
 
-class EWC(Method):
-    net: Network[LinearHead]
-    distillation = "penalty"
-
+class EWC(Held):
     def __init__(self, make: MakeBackbone, weight: float = 5000.0, fisher_batch: int = 64) -> None:
-        super().__init__()
+        super().__init__(make, weight / 2)
         if fisher_batch < 1:
             raise ValueError(f"fisher_batch = {fisher_batch} is not allowed: it is 1 or more")
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
-        self.anchor, self.present = Anchor(backbone), Present()
-        self.weight, self.fisher_batch = weight, fisher_batch
-
-    def begin(self, phase: Phase, pool: Pool) -> None:
-        self.net.head.grow(phase.new)
-        self.present.begin(pool)
-
-    def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
-        self.anchor.hold(self.weight / 2, stage.lr)
-
-    def criterion(self, out: Outputs, y: Tensor) -> Tensor:
-        return self.present.cross_entropy(out, y)
-
-    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        terms = {"ce": classify(self.net(batch.x), batch.y).mean()}
-        if not phase.first:
-            terms["penalty"] = self.anchor.penalty(self.net.backbone)
-        return terms
-
-    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
-        return {"penalty": self.weight / 2}
+        self.fisher_batch = fisher_batch
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         new = fisher(self.net, self.net.backbone, self.present, pool, self.fisher_batch)

@@ -7,6 +7,7 @@ not held.
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Iterable
 
 import torch
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Pool, evaluating
 from bdr.fusing import fused
-from bdr.methods.base import Present
+from bdr.methods.base import Method, Present
+from bdr.nets import LinearHead, MakeBackbone, Network
+from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
 
 def in_a_row(tensors: Iterable[Tensor]) -> Tensor:
@@ -125,3 +128,52 @@ def fisher(net: nn.Module, module: nn.Module, present: Present, pool: Pool, batc
 def merged(old: Tensor, new: Tensor, first: bool) -> Tensor:
     """Half and half; there is nothing to merge with after the first phase."""
     return new if first else (old + new) / 2
+
+
+class Held(Method, ABC):
+    """Abstract: cross-entropy over the classes that are present, with the backbone at anchor."""
+
+    net: Network[LinearHead]
+    distillation = "penalty"
+
+    def __init__(self, make: MakeBackbone, factor: float) -> None:
+        super().__init__()
+        backbone = make()
+        self.net = Network(backbone, LinearHead(backbone.dim))
+        self.anchor, self.present = Anchor(backbone), Present()
+        self.factor = factor  # how much the penalty counts
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.net.head.grow(phase.new)
+        self.present.begin(pool)
+
+    def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
+        self.anchor.hold(self.factor, stage.lr)
+
+    def criterion(self, out: Outputs, y: Tensor) -> Tensor:
+        return self.present.cross_entropy(out, y)
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        terms = {"ce": classify(self.net(batch.x), batch.y).mean()}
+        if not phase.first:
+            terms["penalty"] = self.anchor.penalty(self.net.backbone)
+        return terms
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        return {"penalty": self.factor}
+
+
+class Walked(Held, ABC):
+    """Abstract: the same, with an eye on what each parameter gains on its way."""
+
+    def __init__(self, make: MakeBackbone, factor: float, damping: float) -> None:
+        super().__init__(make, factor)
+        if damping <= 0:
+            raise ValueError(f"damping = {damping} is not allowed: it is more than 0")
+        self.path, self.damping = Path(self.net.backbone), damping
+
+    def graded(self, clock: Clock) -> None:
+        self.path.graded(self.net.backbone, self.factor * self.anchor.slope(self.net.backbone))
+
+    def stepped(self, clock: Clock) -> None:
+        self.path.stepped(self.net.backbone)

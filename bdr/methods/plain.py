@@ -7,6 +7,8 @@ joint       all images are kept and every phase starts from fresh weights: the p
 
 from __future__ import annotations
 
+from abc import ABC
+
 import torch
 from torch import Tensor
 
@@ -16,58 +18,42 @@ from bdr.nets import LinearHead, MakeBackbone, Network
 from bdr.types import Batch, Classify, Phase
 
 
-class Finetune(Method):
-    """Fine-tuning on new classes alone: what happens when nothing is done."""
+class Plain(Method, ABC):
+    """Abstract: a linear classifier, and cross-entropy on whatever there is."""
 
     net: Network[LinearHead]
-    keeps = ("none",)
-
-    def __init__(self, make: MakeBackbone) -> None:
-        super().__init__()
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
-
-    def begin(self, phase: Phase, pool: Pool) -> None:
-        self.net.head.grow(phase.new)
-
-    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        return {"ce": classify(self.net(batch.x), batch.y).mean()}
-
-
-class Replay(Method):
-    """Replay: cross-entropy on new images and exemplars alike."""
-
-    net: Network[LinearHead]
-    keeps = ("some", "all")
-
-    def __init__(self, make: MakeBackbone) -> None:
-        super().__init__()
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
-
-    def begin(self, phase: Phase, pool: Pool) -> None:
-        self.net.head.grow(phase.new)
-
-    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        return {"ce": classify(self.net(batch.x), batch.y).mean()}
-
-
-class Joint(Method):
-    """Joint training on all images, from fresh weights in every phase: the bound."""
-
-    net: Network[LinearHead]
-    keeps = ("all",)
 
     def __init__(self, make: MakeBackbone) -> None:
         super().__init__()
         self.make, backbone = make, make()
         self.net = Network(backbone, LinearHead(backbone.dim))
 
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.net.head.grow(phase.new)
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        return {"ce": classify(self.net(batch.x), batch.y).mean()}
+
+
+class Finetune(Plain):
+    """Fine-tuning on new classes alone: what happens when nothing is done."""
+
+    keeps = ("none",)
+
+
+class Replay(Plain):
+    """Replay: cross-entropy on new images and exemplars alike."""
+
+    keeps = ("some", "all")
+
+
+class Joint(Plain):
+    """Joint training on all images, from fresh weights in every phase: the bound."""
+
+    keeps = ("all",)
+
     @torch.no_grad()
     def begin(self, phase: Phase, pool: Pool) -> None:
         """Fresh weights, in place: the backbone may be compiled."""
         self.net.backbone.load_state_dict(self.make().state_dict())
         self.net.head.restart(phase.seen)
-
-    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        return {"ce": classify(self.net(batch.x), batch.y).mean()}

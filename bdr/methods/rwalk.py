@@ -18,55 +18,22 @@ import torch
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, Present
-from bdr.methods.importance import Anchor, Path, fisher, merged
-from bdr.nets import LinearHead, MakeBackbone, Network
-from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
+from bdr.methods.importance import Walked, fisher, merged
+from bdr.nets import MakeBackbone
+from bdr.types import Phase
 
 
-class RWalk(Method):
-    net: Network[LinearHead]
-    distillation = "penalty"
+class RWalk(Walked):
     fisher: Tensor  # (P,) these two make the importance
     score: Tensor  # (P,)
 
     def __init__(self, make: MakeBackbone, weight: float = 1.0, damping: float = 0.1, fisher_batch: int = 64) -> None:
-        super().__init__()
-        if damping <= 0:
-            raise ValueError(f"damping = {damping} is not allowed: it is more than 0")
+        super().__init__(make, weight, damping)
         if fisher_batch < 1:
             raise ValueError(f"fisher_batch = {fisher_batch} is not allowed: it is 1 or more")
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
-        self.anchor, self.path, self.present = Anchor(backbone), Path(backbone), Present()
         self.register_buffer("fisher", torch.zeros_like(self.anchor.importance))
         self.register_buffer("score", torch.zeros_like(self.anchor.importance))
-        self.weight, self.damping, self.fisher_batch = weight, damping, fisher_batch
-
-    def begin(self, phase: Phase, pool: Pool) -> None:
-        self.net.head.grow(phase.new)
-        self.present.begin(pool)
-
-    def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
-        self.anchor.hold(self.weight, stage.lr)
-
-    def criterion(self, out: Outputs, y: Tensor) -> Tensor:
-        return self.present.cross_entropy(out, y)
-
-    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        terms = {"ce": classify(self.net(batch.x), batch.y).mean()}
-        if not phase.first:
-            terms["penalty"] = self.anchor.penalty(self.net.backbone)
-        return terms
-
-    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
-        return {"penalty": self.weight}
-
-    def graded(self, clock: Clock) -> None:
-        self.path.graded(self.net.backbone, self.weight * self.anchor.slope(self.net.backbone))
-
-    def stepped(self, clock: Clock) -> None:
-        self.path.stepped(self.net.backbone)
+        self.fisher_batch = fisher_batch
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         new = fisher(self.net, self.net.backbone, self.present, pool, self.fisher_batch)

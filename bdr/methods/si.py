@@ -18,49 +18,14 @@ import torch
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, Present
-from bdr.methods.importance import Anchor, Path
-from bdr.nets import LinearHead, MakeBackbone, Network
-from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
+from bdr.methods.importance import Walked
+from bdr.nets import MakeBackbone
+from bdr.types import Phase
 
 
-class SI(Method):
-    net: Network[LinearHead]
-    distillation = "penalty"
-
+class SI(Walked):
     def __init__(self, make: MakeBackbone, weight: float = 0.1, damping: float = 0.1) -> None:
-        super().__init__()
-        if damping <= 0:
-            raise ValueError(f"damping = {damping} is not allowed: it is more than 0")
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
-        self.anchor, self.path, self.present = Anchor(backbone), Path(backbone), Present()
-        self.weight, self.damping = weight, damping
-
-    def begin(self, phase: Phase, pool: Pool) -> None:
-        self.net.head.grow(phase.new)
-        self.present.begin(pool)
-
-    def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
-        self.anchor.hold(self.weight, stage.lr)
-
-    def criterion(self, out: Outputs, y: Tensor) -> Tensor:
-        return self.present.cross_entropy(out, y)
-
-    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        terms = {"ce": classify(self.net(batch.x), batch.y).mean()}
-        if not phase.first:
-            terms["penalty"] = self.anchor.penalty(self.net.backbone)
-        return terms
-
-    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
-        return {"penalty": self.weight}
-
-    def graded(self, clock: Clock) -> None:
-        self.path.graded(self.net.backbone, self.weight * self.anchor.slope(self.net.backbone))
-
-    def stepped(self, clock: Clock) -> None:
-        self.path.stepped(self.net.backbone)
+        super().__init__(make, weight, damping)
 
     @torch.no_grad()
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:

@@ -16,8 +16,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.losses import distillation
-from bdr.methods.base import Method
+from bdr.methods.base import Method, classified_and_distilled
 from bdr.nets import Frozen, LinearHead, MakeBackbone, Network
 from bdr.types import Batch, Classify, Clock, Phase, Stage
 
@@ -50,12 +49,7 @@ class WA(Method):
             self.net.head.redraw()
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        out = self.net(batch.x)
-        terms = {"ce": classify(out, batch.y).mean()}
-        if not phase.first:
-            old = self.teacher(batch.x).logits
-            terms["distillation"] = distillation(out.logits[:, : phase.old], old, self.temperature).mean()
-        return terms
+        return classified_and_distilled(self.net, self.teacher, batch, phase, classify, self.temperature)
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         share = phase.old / phase.seen
