@@ -42,6 +42,7 @@ Precision = Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; bf16 on
 Engine = Annotated[str | None, typer.Option(help="eager, compile or graph; graph on a GPU if not given.")]
 Keep = Annotated[str | None, typer.Option(help="Models to keep: last, all (of every phase) or none.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")]
+BenchOut = Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -345,7 +346,7 @@ def bench_steps(
     batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps a measurement: 300 on a GPU, 3 on a CPU.")] = None,
     baseline: Annotated[bool, typer.Option(help="Time a plain PyTorch loop with Pillow and a DataLoader too.")] = True,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")] = None,
+    out: BenchOut = None,
 ) -> None:
     """Time training steps, first and later phase, with and without plug-ins, all in one run as ratios."""
     from bdr.bench.run import bench_steps as measure
@@ -360,12 +361,13 @@ def bench_herding(
     classes: Annotated[int, typer.Option(help="Classes.")] = 10,
     images: Annotated[int, typer.Option(help="Images of each.")] = 500,
     quota: Annotated[int, typer.Option(help="Exemplars of each.")] = 20,
+    out: BenchOut = None,
 ) -> None:
     """Time the choice of exemplars, all classes at once and one by one."""
-    from bdr.bench.run import bench_herding as measure
-    from bdr.commands import out
+    from bdr.bench.parts import bench_herding as measure
+    from bdr.bench.tables import show_sheet
 
-    out.print(measure(device or "auto", classes, images, quota))
+    show_sheet(measure(device or "auto", classes, images, quota), out)
 
 
 @bench_app.command("augment")
@@ -373,12 +375,13 @@ def bench_augment(
     device: Device = None,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 128,
     steps: Annotated[int, typer.Option(help="Batches.")] = 20,
+    out: BenchOut = None,
 ) -> None:
     """Time batched augmentation against Pillow."""
-    from bdr.bench.run import bench_augment as measure
-    from bdr.commands import out
+    from bdr.bench.parts import bench_augment as measure
+    from bdr.bench.tables import show_sheet
 
-    out.print(measure(device or "auto", batch, steps))
+    show_sheet(measure(device or "auto", batch, steps), out)
 
 
 @bench_app.command("scaling")
@@ -387,24 +390,26 @@ def bench_scaling(
     classes: Annotated[list[int] | None, typer.Option(help="Numbers of classes; may be given several times.")] = None,
     memory: Annotated[list[int] | None, typer.Option(help="Exemplars a class; may be given several times.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps a measurement.")] = None,
+    out: BenchOut = None,
 ) -> None:
     """Time a later step as classes and memory grow."""
-    from bdr.bench.run import bench_scaling as measure
-    from bdr.commands import out
+    from bdr.bench.parts import bench_scaling as measure
+    from bdr.bench.tables import show_sheet
 
-    out.print(measure(device or "auto", classes or [10, 100, 1000], memory or [5, 20], steps))
+    show_sheet(measure(device or "auto", classes or [10, 100, 1000], memory or [5, 20], steps), out)
 
 
 @bench_app.command("start")
 def bench_start(
     what: Annotated[str, typer.Argument(help="The run that is started.")] = "ucir+cwd+bdr",
     device: Device = None,
+    out: BenchOut = None,
 ) -> None:
     """Time a run's way to its first step, and from phase to phase, with an empty and a filled compile cache."""
     from bdr.bench.start import bench_start as measure
-    from bdr.commands import out
+    from bdr.bench.tables import show_sheet
 
-    out.print(measure(what, device or "auto"))
+    show_sheet(measure(what, device or "auto"), out)
 
 
 def main() -> None:

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from bdr.bench.cases import Shape, Timing, configuration, flops_of_step, random_images
-from bdr.bench.run import bench_augment, bench_herding, bench_scaling, bench_steps
+from bdr.bench.parts import bench_augment, bench_herding, bench_scaling
+from bdr.bench.run import bench_steps
 from bdr.bench.start import bench_start, summary
-from bdr.bench.tables import ratios
+from bdr.bench.tables import ratios, show_sheet
 from bdr.methods import METHODS
 
 TINY = Shape(classes=8, base=4, step=2, images=8, pixels=8, memory="2/class")
@@ -63,11 +64,17 @@ def test_steps_are_timed_and_kept(tmp_path, capsys) -> None:
     assert "Ratios" in capsys.readouterr().out
 
 
-def test_herding_augmentation_and_scaling_are_tables() -> None:
+def test_herding_augmentation_and_scaling_are_sheets(tmp_path, capsys) -> None:
     torch.manual_seed(0)
-    assert bench_herding("cpu", 3, 10, 2).row_count == 2
-    assert bench_augment("cpu", 16, 1).row_count == 1
-    assert bench_scaling("cpu", [4, 8], [2], 1).row_count == 2
+    assert len(bench_augment("cpu", 16, 1).rows) == 1
+    assert [row["classes"] for row in bench_scaling("cpu", [4, 8], [2], 1).rows] == [4, 8]
+    show_sheet(bench_herding("cpu", 3, 10, 2), tmp_path / "kept" / "herding.json")
+    kept = json.loads((tmp_path / "kept" / "herding.json").read_text())
+    assert [row["herding"] for row in kept["rows"]] == ["distance", "dot"]
+    assert kept["device"]["name"] == "CPU"
+    assert "torch" in kept["versions"]
+    assert kept["command"].startswith("bdr")
+    assert "one by one ms" in capsys.readouterr().out
 
 
 def test_a_phase_change_is_what_lies_between_two_phases_less_training() -> None:
@@ -78,4 +85,4 @@ def test_a_phase_change_is_what_lies_between_two_phases_less_training() -> None:
 
 @pytest.mark.slow
 def test_a_run_is_started_twice_with_the_compile_cache_empty_and_filled() -> None:
-    assert bench_start("ucir+bdr", "cpu").row_count == 2
+    assert [row["compile cache"] for row in bench_start("ucir+bdr", "cpu").rows] == ["empty", "filled"]

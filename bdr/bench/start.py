@@ -12,24 +12,25 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
+from bdr.assemble import choose_device
+from bdr.bench.tables import Sheet
+from bdr.describe import describe_device
 from bdr.errors import BdrError
 
 EPOCHS = 2  # the first of a phase compiles and captures, the second says what training itself takes
 PHASES = 4
 
 
-def bench_start(what: str, device: str) -> Table:
+def bench_start(what: str, device: str) -> Sheet:
     """The same short run twice: with an empty compile cache, and with the one that the first has filled."""
-    table = Table(title=f"Getting going: {what}, {device}", title_justify="left")
-    for name in ("compile cache", "start to first step s", "into phase 1 s", "later phase changes s"):
-        table.add_column(name, justify="left" if name == "compile cache" else "right")
+    where = choose_device(device)
+    sheet = Sheet(f"Getting going: {what}, {describe_device(where)['name']}", where)
     with tempfile.TemporaryDirectory() as folder:
         for cache in ("empty", "filled"):
             found = measure(what, device, Path(folder), cache)
-            table.add_row(cache, *(f"{found[name]:.2f}" for name in ("start", "first_change", "change")))
-    return table
+            begun = {"start to first step s": found["start"], "into phase 1 s": found["first_change"]}
+            sheet.add({"compile cache": cache} | begun | {"later phase changes s": found["change"]})
+    return sheet
 
 
 def measure(what: str, device: str, folder: Path, name: str) -> dict[str, float]:
@@ -54,7 +55,7 @@ def summary(started: float, epochs: list[tuple[int, float, float]]) -> dict[str,
 
 def main(what: str, device: str, path: str, started: str) -> None:
     from bdr.api import execute
-    from bdr.assemble import choose_device, plan_run
+    from bdr.assemble import plan_run
     from bdr.bench.cases import SMALL, Shape, configuration, random_images
     from bdr.engine.fit import EpochLog
     from bdr.engine.listen import Listener

@@ -2,11 +2,63 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+import torch
+from rich.console import Console
 from rich.table import Table
 
 from bdr.bench.cases import Timing
+from bdr.commands import command_line
+from bdr.describe import describe_device, versions
+from bdr.records import write_atomically
+
+
+@dataclass
+class Sheet:
+    """What a benchmark came to: a title, where it was measured, and rows of named values."""
+
+    title: str
+    device: torch.device
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+
+def sheet_table(sheet: Sheet) -> Table:
+    table = Table(title=sheet.title, title_justify="left")
+    for name, value in sheet.rows[0].items():
+        table.add_column(name, justify="left" if isinstance(value, str) else "right")
+    for row in sheet.rows:
+        table.add_row(*(in_words(value) for value in row.values()))
+    return table
+
+
+def show_sheet(sheet: Sheet, out: Path | None) -> None:
+    """On the terminal, and in a file where one is wanted."""
+    console = Console(highlight=False)
+    console.print(sheet_table(sheet))
+    if out is not None:
+        keep(out, {"title": sheet.title, "rows": sheet.rows}, sheet.device)
+        console.print(f"written: {out}", markup=False)
+
+
+def in_words(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+
+
+def keep(out: Path, measured: dict[str, Any], device: torch.device) -> None:
+    """Numbers as JSON, with the command that measured them, the device and the versions."""
+    about = {"command": command_line(), "device": describe_device(device), "versions": versions()}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, json.dumps(measured | about, indent=2) + "\n")
 
 
 def speed_table(timings: Sequence[Timing], peak: float | None, about: str) -> Table:
