@@ -22,7 +22,7 @@ from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.records import Run
 from bdr.rehearsal import rehearse
-from bdr.types import Phase
+from bdr.types import ImageShape, Phase
 
 RUNS = Path("runs")
 
@@ -193,7 +193,7 @@ def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Me
     """
     run, where = Run.open(Path(path)), choose_device(device)
     config = Config.model_validate(run.info["config"])
-    method = make_method(config, run.info.get("channels", 3), make_plugins(config))
+    method = make_method(config, ImageShape(*run.info["image"]), make_plugins(config))
     load_model(model_folder(run.path, kept_phase(run.path, phase)), method, where)
     set_precision(method, choose_precision(config.precision, where), where)
     return method.eval()

@@ -23,11 +23,12 @@ from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
-from bdr.nets import NETS, Backbone, MakeBackbone
+from bdr.nets import NETS, Backbone, MakeNetwork, Network
+from bdr.nets.base import H
 from bdr.plugins import PLUGINS, Plugin
 from bdr.scenario import Protocol, class_order
 from bdr.seeding import seed_of
-from bdr.types import Phase, Stage
+from bdr.types import ImageShape, Phase, Stage
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,11 @@ def load_data(config: Config, given: DataSet | None = None) -> DataSet:
     return replace(given, augment=checked_augment(given.augment, config.augment))
 
 
+def image_shape(data: DataSet) -> ImageShape:
+    height, width, channels = data.train.pixels.shape[1:]
+    return ImageShape(channels, height, width)
+
+
 def hold_out(images: Images, share: float) -> tuple[Images, Images | None]:
     """Every class gives the same share of its training images for validation, evenly spread; none if share is 0."""
     if share == 0:
@@ -166,17 +172,17 @@ def check_roles(plugins: Sequence[Plugin]) -> None:
             raise UsageError(f"plug-in '{plugin.name}' changes the network and does not say so: set its role to 'net'")
 
 
-def build(kind: Callable[..., Any], config: Config, name: str, *parts: Any) -> Any:
+def build(kind: Callable[..., Any], config: Config, name: str, *parts: Any, **options: Any) -> Any:
     """The class with the settings that are given for it."""
     settings = checked(kind, config.settings.get(short(name), {}), short(name))
     try:
-        return kind(*parts, **settings)
+        return kind(*parts, **options, **settings)
     except ValueError as error:
         raise UsageError(f"{short(name)}: {error}") from None
 
 
-def make_method(config: Config, channels: int, plugins: Sequence[Plugin]) -> Method:
-    make: MakeBackbone = backbone_maker(config.net, channels)
+def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) -> Method:
+    make = network_maker(config, shape)
     for plugin in plugins:
         make = plugin.net(make)
     kind = resolve("method", config.method, METHODS, Method)
@@ -187,13 +193,18 @@ def make_method(config: Config, channels: int, plugins: Sequence[Plugin]) -> Met
     return method
 
 
-def backbone_maker(net: str, channels: int) -> MakeBackbone:
-    build_net = resolve("net", net, NETS, Backbone)
-    return lambda **options: build_net(channels=channels, **options)
+def network_maker(config: Config, shape: ImageShape) -> MakeNetwork:
+    kind = resolve("net", config.net, NETS, Backbone)
+
+    def make(head: Callable[[int], H], **options: Any) -> Network[H]:
+        backbone = build(kind, config, config.net, shape, **options)
+        return Network(backbone, head(backbone.dim))
+
+    return make
 
 
 def check_settings(config: Config) -> None:
-    known = [short(config.method), *map(short, config.plugins)]
+    known = [short(config.method), *map(short, config.plugins), short(config.net)]
     for owner in config.settings:
         if owner not in known:
             raise unknown("part of this run with settings", owner, [*known, "stage", "augment"])
@@ -241,12 +252,20 @@ def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: 
     stages = [with_stage_settings(stage, config.stages.get(stage.name, {}))[0] for stage in declared]
     for plugin in plugins:
         stages = plugin.stages(phase, stages)
-    return stages
+    return [with_alternate_settings(config, stage) for stage in stages]
+
+
+def with_alternate_settings(config: Config, stage: Stage) -> Stage:
+    if stage.alternate is None:
+        return stage
+    settings = config.stages.get(stage.alternate.name, {})
+    return replace(stage, alternate=with_stage_settings(stage.alternate, settings)[0])
 
 
 def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage]]) -> None:
     """Every name that settings speak of is a stage, and every stage has an objective and something that moves."""
     every = [stage for of_phase in stages for stage in of_phase]
+    every += [stage.alternate for stage in every if stage.alternate is not None]
     for name in config.stages:
         if name not in (names := {stage.name for stage in every}):
             raise unknown("stage", name, names)
@@ -280,7 +299,8 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     check_memory(quota, classes, plugins)
     device = choose_device(config.device)
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
-    method = make_method(config, data.train.pixels.shape[3], plugins)
+    shape = image_shape(data)
+    method = make_method(config, shape, plugins)
     check_kept(quota, method, config.method)
     stages = [stages_of(config, method, plugins, phase) for phase in protocol]
     check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
@@ -289,7 +309,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
     info = describe(config, data, protocol, phases, precision, engine, device, method.readout)
-    info |= {"distillation": method.distillation, "channels": data.train.pixels.shape[3]}
+    info |= {"distillation": method.distillation, "image": list(shape)}
     path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
     experiment = Experiment(
         phases=phases,

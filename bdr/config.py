@@ -19,6 +19,9 @@ from bdr.engine.fit import OPTIMIZERS, SCHEDULES
 from bdr.errors import UsageError, unknown
 from bdr.types import Stage
 
+GIVEN = ("make", "shape", "last_relu", "maps", "alternate")  # by a run, a method or a plug-in: nobody's setting
+LEAST = {"epochs": 1, "batch": 2, "repeat": 1, "warmup": 0, "floor": 0, "weight_decay": 0, "momentum": 0}
+
 
 class Config(BaseModel):
     """All that a run is made from. Fields of methods, plug-ins and stages are checked against their own signatures."""
@@ -63,10 +66,10 @@ class Config(BaseModel):
 
 
 def fields_of(target: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings that a class takes: the annotated parameters of its signature, but for the network's maker."""
+    """The settings that a class takes: the annotated parameters of its signature, but for what a run gives it."""
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     parameters = inspect.signature(target).parameters.values()
-    named = [p for p in parameters if p.name != "make" and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    named = [p for p in parameters if p.name not in GIVEN and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return {p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default) for p in named}
 
 
@@ -171,7 +174,7 @@ def checked_stage(stage: Stage) -> Stage:
     for name, allowed in {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "draw": DRAWS}.items():
         if getattr(stage, name) not in allowed:
             raise unknown(f"{name} for stage.{name}", getattr(stage, name), allowed)
-    for name, least in {"epochs": 1, "batch": 2, "warmup": 0, "weight_decay": 0, "momentum": 0}.items():
+    for name, least in LEAST.items():
         if getattr(stage, name) < least:
             raise UsageError(f"stage.{name} = {getattr(stage, name)} is not allowed: it is {least} or more")
     for name in ("lr", "drop", "clip"):
@@ -197,7 +200,8 @@ def check_names(config: Config) -> None:
 
 
 def to_yaml(config: Config) -> str:
-    plain = config.model_dump(mode="json") | {"stage": {k: v for k, v in asdict(config.stage).items() if k != "name"}}
+    stage = {k: v for k, v in asdict(config.stage).items() if k not in ("name", "alternate")}
+    plain = config.model_dump(mode="json") | {"stage": stage}
     plain["stage"]["drops"] = list(config.stage.drops)
     plain["stage"]["train"] = list(config.stage.train)
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)

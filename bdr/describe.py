@@ -81,7 +81,7 @@ def describe(
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how to run it again."""
     facts = protocol_facts(config, data, protocol, precision, readout)
-    made_of = [facts, protocol.order, config.title, config.settings, asdict(config.stage), config.stages]
+    made_of = [facts, protocol.order, config.title, config.settings, told(config.stage), config.stages]
     return {
         "title": config.title,
         "seed": config.seed,
@@ -96,6 +96,11 @@ def describe(
         "versions": versions(),
         "side_by_side": side_by_side(),
     }
+
+
+def told(stage: Stage) -> dict[str, Any]:
+    """What differs from a stage of which nothing is said: a field that stages get later changes no fingerprint."""
+    return {k: v for k, v in asdict(stage).items() if v != asdict(Stage())[k]}
 
 
 def side_by_side() -> int:
@@ -134,9 +139,9 @@ def first_phase_key(
     facts["order"] = info["order"][: info["phases"][0][1]]
     resting = [plugin.role != "net" and not any(plugin.acts(phase, stage) for stage in stages) for plugin in plugins]
     active = [name for name, rests in zip(config.plugins, resting, strict=True) if not rests]
-    settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, *active))}
+    settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, config.net, *active))}
     machine = [info["engine"], info["device"]["name"], info["versions"]]
-    trained = [asdict(stage) for stage in stages]
+    trained = [told(stage) for stage in stages]
     code = code_version(config.method, config.net, *active)
     return digest([facts, config.method, active, settings, trained, config.seed, machine, code])[:16]
 

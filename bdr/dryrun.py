@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import copy
 import time
+from dataclasses import replace
 
-import torch
 from rich.console import Group
 from rich.table import Table
 
 from bdr.assemble import Plan
-from bdr.data.pool import Pool
 from bdr.display import clock
-from bdr.engine.fit import Fit
-from bdr.engine.objective import Objective
 
 TIMED_STEPS = 3
 TEACHER = 4 / 3  # a step is forward and twice that backward; a teacher adds one forward
@@ -35,14 +32,14 @@ def estimate(plan: Plan) -> Group:
 
 def seconds_per_image(plan: Plan) -> float:
     """A few real steps of the first phase on a copy that is thrown away."""
-    experiment = plan.experiment
-    method, phase = copy.deepcopy(experiment.method).to(experiment.device), experiment.phases[0]
-    none = torch.empty(0, dtype=torch.long, device=experiment.device)
-    pool = Pool(experiment.train, phase, experiment.train.of_classes(0, phase.seen), none, experiment.seed)
-    method.begin(phase, pool)
-    stage = experiment.stages[0][0]
-    fit = Fit(Objective(method.to(experiment.device).train(), (), phase, stage), stage, 0, pool, "eager")
-    epoch = pool.epoch(stage.draw, 0, stage.batch, 0)
+    real = plan.experiment
+    trial = replace(real, method=copy.deepcopy(real.method), plugins=(), engine="eager", shared=None)
+    trial.settle()
+    phase, stage = real.phases[0], replace(real.stages[0][0], alternate=None)
+    pool = trial.begin_phase(phase)
+    trial.begin_stage(phase, pool, 0, stage)
+    fit = trial.open_fits(phase, pool, 0, stage)["optimizer"]
+    epoch = fit.plan(0)
     fit.step.open(epoch, None)
     fit.step()
     started = time.perf_counter()

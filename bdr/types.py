@@ -26,6 +26,14 @@ class Phase:
         return self.index == 0
 
 
+class ImageShape(NamedTuple):
+    """What images a network is to be made for."""
+
+    channels: int = 3
+    height: int = 32
+    width: int = 32
+
+
 class Clock(NamedTuple):
     """Where a stage stands, on the device: a Python number would be frozen into a captured graph."""
 
@@ -76,8 +84,11 @@ class Stage:
     schedule: str = "steps"
     drops: tuple[int, ...] = (80, 120)
     drop: float = 0.1  # the learning rate is multiplied by this at each of the drops
+    floor: float = 0.0  # the learning rate that a cosine ends at
     warmup: int = 0
     clip: float | None = None
-    draw: str = "all"  # which images: "all" | "rarest" | "uniform" | "memory" | "held", see data/pool.py
+    draw: str = "all"  # which images: "all" | "rarest" | "uniform" | "memory" | "held" | "fresh", see data/pool.py
+    repeat: int = 1  # how often an image stands in an epoch; the epoch stays as long, with fewer different images
     train: tuple[str, ...] = ()  # exactly these parameters move; () = what requires_grad says after begin
     loss: str = "loss"  # which of the method's objectives
+    alternate: Stage | None = None  # a second optimisation, an epoch of it after each of this one, without plug-ins

@@ -23,7 +23,7 @@ from bdr.engine import checkpoint
 from bdr.engine.checkpoint import Checkpoints, Position, read_state
 from bdr.engine.run import Interrupted
 from bdr.methods import Method
-from bdr.nets import LinearHead, Network
+from bdr.nets import LinearHead
 from bdr.records import RunWriter
 
 BDR = "ucir+cwd+bdr"
@@ -37,9 +37,9 @@ CHILDREN.set_forkserver_preload(["bdr.commands", "bdr.report", "torch._dynamo", 
 # Methods and nets of one's own
 
 
-def flat(channels=1, last_relu=True):
+def flat(shape, last_relu=True):
     """A backbone for tests of files rather than of networks."""
-    return Flat(64 * channels, 8)
+    return Flat(64 * shape.channels, 8)
 
 
 class TwoStages(Method):
@@ -47,8 +47,7 @@ class TwoStages(Method):
 
     def __init__(self, make):
         super().__init__()
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
+        self.net = make(LinearHead)
 
     def begin(self, phase, pool):
         self.net.head.grow(phase.new)

@@ -5,7 +5,7 @@ from torch import nn
 
 from bdr.data.augment import Augment
 from bdr.data.pool import Pool, Store
-from bdr.nets import Backbone, Features
+from bdr.nets import Backbone, Features, Network
 from bdr.types import Batch, Clock, Phase
 
 STILL = Augment(pad=0, flip=False)
@@ -23,8 +23,8 @@ class Flat(Backbone):
         return Features(pooled.to(torch.promote_types(pooled.dtype, torch.float32)))
 
 
-def make_flat(last_relu=True):
-    return Flat()
+def make_flat(head, last_relu=True):
+    return Network(Flat(), head(5))
 
 
 def make_store(counts, seed=0, side=4, channels=1, augment=STILL):

@@ -10,6 +10,7 @@ from small import make_pool, make_store
 
 from bdr.data.augment import Augment
 from bdr.engine.step import taken
+from bdr.types import Stage
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 TWELVE = Augment(additive=63 / 255, contrast=0.8, uncropped=0.5)  # the twelve kinds of E2E
@@ -174,6 +175,6 @@ def test_padding_stays_black_when_an_image_is_brightened():
 @pytest.mark.parametrize("augment", [Augment(), TWELVE])
 def test_a_compiled_augmentation_is_the_eager_one(augment):
     pool, at = make_pool((9, 8), augment=augment), torch.tensor([1])
-    epoch = pool.epoch("all", 0, 5, 0)
+    epoch = pool.epoch(Stage(batch=5), 0, 0)
     compiled = torch.compile(taken, fullgraph=True, backend="eager")(pool.store, epoch, at)
     assert torch.equal(compiled[0], taken(pool.store, epoch, at)[0])

@@ -128,7 +128,7 @@ def test_a_run_of_nothing_is_told_what_to_name(refused):
         ("la.tau=1", "no part of this run with settings 'la'"),
         ("stage.optimizer=adam", "there are adamw, sgd: did you mean 'adamw'?"),
         ("stage.schedule=step", "there are constant, cosine, steps"),
-        ("stage.draw=none", "there are all, held, memory, rarest, uniform"),
+        ("stage.draw=none", "there are all, fresh, held, memory, rarest, uniform"),
         ("stage.loss=nothing", "stage.loss = 'nothing' is not allowed: ucir has no such objective"),
         ("bdr.formula=right", "input should be 'corrected', 'released' or 'anchored'"),
         ("precision=fp8", "input should be 'auto', 'fp32', 'tf32' or 'bf16'"),

@@ -18,7 +18,7 @@ from bdr.engine.objective import Objective
 from bdr.errors import UsageError
 from bdr.losses import cross_entropy
 from bdr.methods.bic import BiC, CorrectedHead
-from bdr.nets import LinearHead, Network
+from bdr.nets import LinearHead
 from bdr.nets.base import lay_out, layouts_of
 from bdr.plugins import PLUGINS
 from bdr.recipes import FRAMES, RECIPES
@@ -175,7 +175,7 @@ def test_kept_pairs_are_there_when_the_student_learns():
 
 def test_the_correction_is_two_parameters():
     method, _ = started()
-    plain = Network(make_flat(), LinearHead(5))
+    plain = make_flat(LinearHead)
     plain.head.grow(len(COUNTS))
     assert method.parameter_count() == sum(p.numel() for p in plain.parameters()) + 2
 

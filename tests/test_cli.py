@@ -170,13 +170,12 @@ def test_the_digits_recipes_are_scarce_and_leave_the_logits_room(name):
 OWN = '''
 """A method of one's own."""
 from bdr.methods import Method
-from bdr.nets import LinearHead, MakeBackbone, Network
+from bdr.nets import LinearHead, MakeNetwork, Network
 
 class Finetune(Method):
-    def __init__(self, make: MakeBackbone, share: float = 1.0) -> None:
+    def __init__(self, make: MakeNetwork, share: float = 1.0) -> None:
         super().__init__()
-        backbone = make()
-        self.net, self.share = Network(backbone, LinearHead(backbone.dim)), share
+        self.net, self.share = make(LinearHead), share
     def begin(self, phase, pool):
         self.net.head.grow(phase.new)
     def loss(self, batch, phase, classify):
@@ -481,7 +480,7 @@ def test_arrays_are_learnt_from_python(tmp_path):
     assert run.info["classes"] == ["nw", "ne", "sw", "se"]
     assert run.info["protocol"]["source"] == data.source
     assert result.accuracies[0] > 75
-    assert run.info["channels"] == 1
+    assert run.info["image"][0] == 1
     model = bdr.load(result.path)
     assert model.readouts(torch.zeros(1, 1, 8, 8))["cnn"].shape == (1, 4)
 
@@ -505,7 +504,7 @@ def of_pictures(tmp_path_factory):
 
 def test_a_folder_of_pictures_is_learnt(of_pictures):
     assert sorted(of_pictures.info["classes"]) == ["corner0", "corner1", "corner2", "corner3"]
-    assert of_pictures.info["channels"] == 3
+    assert of_pictures.info["image"][0] == 3
 
 
 def test_a_model_is_loaded_without_the_data(of_pictures):

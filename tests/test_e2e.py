@@ -14,17 +14,17 @@ from bdr.engine.fit import Fit
 from bdr.engine.objective import Objective
 from bdr.losses import cross_entropy, distillation
 from bdr.methods.e2e import E2E, Heads, headwise_distillation
-from bdr.nets import NETS
+from bdr.nets import NETS, Network
 from bdr.recipes import cifar100, e2e_original
-from bdr.types import Clock, Phase, Stage
+from bdr.types import Clock, ImageShape, Phase, Stage
 
 COUNTS = (6, 7, 8, 9, 5, 7, 6)
 PHASES = (3, 5, 7)  # classes seen after each
 NOTHING = torch.zeros(0, dtype=torch.long)
 
 
-def small_net(last_relu=True):
-    return NETS["small"](1, last_relu)
+def small_net(head, last_relu=True):
+    return Network(NETS["small"](ImageShape(1, 8, 8), last_relu), head(64))
 
 
 def third_phase(make=make_flat, **settings):

@@ -41,8 +41,8 @@ PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
 SMALL_RUN = {"base": 4, "step": 3, "memory": "3/class", "phases": 2, "val": 0.8, "share": False, "device": "cpu"}
 
 
-def two_blocks(last_relu=True, **options):
-    return ResNet((16, 32), 1, channels=1, last_relu=last_relu, **options)
+def two_blocks(head, last_relu=True, **options):
+    return Network(ResNet((16, 32), 1, channels=1, last_relu=last_relu, **options), head(32))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,8 +63,8 @@ class OneConvolution(Backbone):
         return Features(self.norm(self.conv(x)).mean((2, 3)))
 
 
-def one_convolution(last_relu=True):
-    return OneConvolution()
+def one_convolution(head, last_relu=True):
+    return Network(OneConvolution(), head(16))
 
 
 class World:
@@ -161,7 +161,7 @@ def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two
     with eager_between_steps("graph"):
         for epoch in range(-(-steps // fit.steps)):
             fit.clock.step.zero_()
-            fit.step.open(world.pool.epoch("all", 0, 16, epoch), None)
+            fit.step.open(fit.plan(epoch), None)
             fit.step()
             with unread(device):
                 for _ in range(1, fit.steps):
@@ -217,7 +217,7 @@ class Plain(Method):
 
     def __init__(self, times=1):
         super().__init__()
-        self.net, self.times = Network(make_flat(), LinearHead(5)), times
+        self.net, self.times = make_flat(LinearHead), times
         self.net.head.grow(4)
 
     def loss(self, batch, phase, classify):
@@ -230,8 +230,8 @@ class Times(Plugin):
         super().__init__()
         self.factor, self.added, self.seen = factor, added, []
 
-    def observe(self, out, y):
-        self.seen.append(len(y))
+    def observe(self, batch, out):
+        self.seen.append(len(batch.y))
 
     def classify(self, inner, out, y):
         return inner(out, y) * self.factor + self.added
@@ -537,8 +537,7 @@ class Thaws(Plain):
 
     def __init__(self, make):
         super().__init__()
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
+        self.net = make(LinearHead)
         self.net.backbone.requires_grad_(False)
 
     def begin(self, phase, pool):

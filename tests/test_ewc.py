@@ -15,14 +15,14 @@ from bdr.methods import EWC, Replay
 from bdr.methods.base import Present
 from bdr.methods.importance import Anchor, fisher, in_a_row, parameters_of
 from bdr.nets import NETS, LinearHead, Network
-from bdr.types import Phase, Stage
+from bdr.types import ImageShape, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3
 NOTHING = torch.zeros(0, dtype=torch.long)
 
 
-def small_net(last_relu=True):
-    return NETS["small"](1, last_relu)
+def small_net(head, last_relu=True):
+    return Network(NETS["small"](ImageShape(1, 8, 8), last_relu), head(64))
 
 
 def first_phase(method):
@@ -66,7 +66,7 @@ def slow_fisher(pixels, matrix, weight, bias, batch, present):
 @pytest.mark.parametrize("each", [3, 0])
 def test_fisher_information_is_its_loop(batch, each):
     torch.manual_seed(0)
-    pool, net, present = make_pool(COUNTS, OLD, each), Network(make_flat(), LinearHead(5)).double(), Present()
+    pool, net, present = make_pool(COUNTS, OLD, each), make_flat(LinearHead).double(), Present()
     net.head.grow(5)
     present.begin(pool)
     pool.store.mean, pool.store.std = pool.store.mean.double(), pool.store.std.double()
@@ -108,7 +108,7 @@ def test_the_penalty_and_its_gradient_by_hand():
 
 
 def test_a_row_is_the_same_in_every_memory_layout():
-    net = small_net()
+    net = small_net(LinearHead)
     row = parameters_of(net)
     assert torch.equal(row, parameters_of(net.to(memory_format=torch.channels_last)))
     assert len(row) == sum(p.numel() for p in net.parameters())

@@ -9,9 +9,11 @@ from torch import nn
 
 from bdr.engine.step import set_precision
 from bdr.errors import BdrError
-from bdr.nets import NETS, CosineHead, Frozen, LinearHead, Network, Resumable
+from bdr.nets import NETS, CosineHead, LinearHead, Network, Resumable, Teacher
 from bdr.nets.base import lay_out, layouts_of
+from bdr.types import ImageShape
 
+TINY = ImageShape(1, 8, 8)
 HEADS = [LinearHead, lambda dim: LinearHead(dim, bias=False), CosineHead]
 
 
@@ -21,19 +23,19 @@ def parameters(module):
 
 @pytest.mark.parametrize(("name", "dim", "count"), [("resnet32", 64, 466_256), ("resnet18", 512, 11_168_832)])
 def test_backbones_have_their_published_size(name, dim, count):
-    backbone = NETS[name]()
+    backbone = NETS[name](ImageShape(3))
     assert (backbone.dim, parameters(backbone)) == (dim, count)
 
 
 def test_the_small_backbone_is_small():
-    assert (NETS["small"]().dim, parameters(NETS["small"]())) == (64, 55_904)
-    assert round(parameters(NETS["small"]()) / 1e6, 2) == 0.06
+    assert (NETS["small"](TINY).dim, parameters(NETS["small"](TINY))) == (64, 55_904)
+    assert round(parameters(NETS["small"](TINY)) / 1e6, 2) == 0.06
 
 
 @pytest.mark.parametrize("last_relu", [True, False])
 def test_features_are_signed_without_the_last_relu_alone(last_relu):
     torch.manual_seed(0)
-    pooled = NETS["small"](1, last_relu)(torch.randn(4, 1, 8, 8)).pooled
+    pooled = NETS["small"](TINY, last_relu)(torch.randn(4, 1, 8, 8)).pooled
     assert pooled.shape == (4, 64)
     assert bool((pooled < 0).any()) != last_relu
 
@@ -41,25 +43,25 @@ def test_features_are_signed_without_the_last_relu_alone(last_relu):
 @pytest.mark.parametrize(("name", "widths"), [("small", (32, 64, 64)), ("resnet32", (16, 32, 64))])
 def test_maps_are_taken_before_the_relu_of_their_stage(name, widths):
     torch.manual_seed(0)
-    maps = NETS[name](1, False, maps=True)(torch.randn(4, 1, 8, 8)).maps
+    maps = NETS[name](TINY, False, maps=True)(torch.randn(4, 1, 8, 8)).maps
     assert all(bool((m < 0).any()) for m in maps)
     assert [tuple(m.shape[1:]) for m in maps] == [(w, s, s) for w, s in zip(widths, (8, 4, 2), strict=True)]
 
 
 def test_without_asking_no_maps_are_kept():
-    assert NETS["small"]()(torch.randn(2, 1, 8, 8)).maps == ()
+    assert NETS["small"](TINY)(torch.randn(2, 1, 8, 8)).maps == ()
 
 
 @pytest.mark.parametrize("last_relu", [True, False])
 @pytest.mark.parametrize("name", ["small", "resnet32"])
 def test_features_are_the_mean_over_the_last_map(name, last_relu):
-    seen = NETS[name](1, last_relu, maps=True)(torch.randn(2, 1, 8, 8))
+    seen = NETS[name](TINY, last_relu, maps=True)(torch.randn(2, 1, 8, 8))
     last = seen.maps[-1].relu() if last_relu else seen.maps[-1]
     torch.testing.assert_close(seen.pooled, last.mean((2, 3)))
 
 
 def test_every_stage_but_the_first_reads_the_positive_part_of_the_map_before_it():
-    net = NETS["resnet32"](1, False, maps=True)
+    net = NETS["resnet32"](TINY, False, maps=True)
     maps = net(torch.randn(2, 1, 8, 8)).maps
     for stage, before, after in zip(net.stages[1:], maps, maps[1:], strict=False):
         torch.testing.assert_close(stage(before.relu()), after)
@@ -184,7 +186,7 @@ def test_parts_that_an_outer_part_creates_are_laid_out_too():
 
 
 def test_a_frozen_copy_of_parts_that_create_parts_is_refilled():
-    frozen = Frozen(nn.Sequential(nn.Linear(2, 2), Branches()))
+    frozen = Teacher(nn.Sequential(nn.Linear(2, 2), Branches()))
     grew = branched()
     frozen.refill(grew)
     assert layouts_of(frozen.net) == layouts_of(grew)
@@ -201,7 +203,7 @@ def test_a_layout_of_a_part_that_is_not_there_is_refused_by_name():
 
 @pytest.mark.parametrize("make", HEADS)
 def test_double_precision_passes_through(make):
-    net = Network(NETS["small"](), make(64))
+    net = Network(NETS["small"](TINY), make(64))
     net.head.grow(3)
     net.double()
     out = net(torch.randn(2, 1, 8, 8, dtype=torch.float64))
@@ -216,7 +218,7 @@ def test_a_head_in_double_precision_grows_in_double_precision(make):
 
 
 def test_in_low_precision_features_and_logits_stay_in_single():
-    net = Network(NETS["small"](), CosineHead(64))
+    net = Network(NETS["small"](TINY), CosineHead(64))
     net.head.grow(3)
     net.precision = torch.bfloat16
     out = net(torch.randn(2, 1, 8, 8))
@@ -226,7 +228,7 @@ def test_in_low_precision_features_and_logits_stay_in_single():
 def test_a_frozen_copy_follows_only_when_it_is_refilled():
     net, x = Network(Flat(), CosineHead(5)), torch.randn(3, 1, 4, 4)
     net.head.grow(2)
-    frozen = Frozen(net)
+    frozen = Teacher(net)
     before = frozen(x).logits
     with torch.no_grad():
         net.backbone.matrix.weight.add_(1.0)
@@ -244,7 +246,7 @@ def test_a_frozen_copy_follows_only_when_it_is_refilled():
 def test_a_refill_that_keeps_shapes_keeps_the_tensors_in_place():
     net = Network(Flat(), CosineHead(5))
     net.head.grow(2)
-    frozen = Frozen(net)
+    frozen = Teacher(net)
     places = [p.data_ptr() for p in frozen.parameters()]
     frozen.refill(net)
     assert [p.data_ptr() for p in frozen.parameters()] == places
@@ -252,8 +254,8 @@ def test_a_refill_that_keeps_shapes_keeps_the_tensors_in_place():
 
 def test_a_block_that_starts_at_zero_is_its_shortcut():
     torch.manual_seed(0)
-    net = NETS["resnet18-der"](3).eval()
+    net = NETS["resnet18-der"](ImageShape()).eval()
     block, x = net.stages[0][0], torch.randn(2, 64, 8, 8)
     torch.testing.assert_close(block(x), torch.relu(x))
     assert all(not block.bn2.weight.any() for stage in net.stages for block in stage)
-    assert all(block.bn2.weight.all() for stage in NETS["resnet18"](3).stages for block in stage)
+    assert all(block.bn2.weight.all() for stage in NETS["resnet18"](ImageShape()).stages for block in stage)

@@ -115,7 +115,7 @@ def test_bdr_with_both_shares_one_is_logit_adjustment(formula):
     bdr, la = begun(BDRPlugin(1.0, 1.0, tau=1.5, formula=formula)), begun(LogitAdjustment(1.5))
     for seed in range(5):
         out, y = some_outputs(seed=seed)
-        bdr.observe(out, y)
+        bdr.observe(make_batch(out.features, y), out)
         torch.testing.assert_close(bdr.balance.offset, la.offset)
         torch.testing.assert_close(loss_of(bdr, out, y), loss_of(la, out, y))
 
@@ -135,7 +135,7 @@ def test_bdr_starts_from_the_images_of_the_stage_and_follows_the_batches(formula
     assert slow.count == SEEN
     for seed in range(5):
         out, y = some_outputs(seed=seed)
-        bdr.observe(out, y)
+        bdr.observe(make_batch(out.features, y), out)
         slow.step(out.features.tolist(), one_hot(y.tolist(), 4))
     torch.testing.assert_close(bdr.balance.offset, torch.tensor(slow.offset), rtol=1e-4, atol=1e-4)
     shifted = cross_entropy(out._replace(logits=out.logits + torch.tensor(slow.offset)), y)
@@ -188,15 +188,15 @@ def test_a_prior_is_idle_where_a_stage_does_not_draw_all(plugin, draw):
 
 def test_bdr_reports_the_mean_offset_and_spread_of_old_and_of_new_classes():
     bdr, (out, y) = begun(BDRPlugin()), some_outputs()
-    bdr.observe(out, y)
+    bdr.observe(make_batch(out.features, y), out)
     offset, spread = bdr.balance.offset.tolist(), bdr.balance.spread.tolist()
-    assert {name: float(value) for name, value in bdr.report(LATER).items()} == {
+    assert {name: float(value) for name, value in bdr.report(LATER, network()).items()} == {
         "offset_old": pytest.approx(sum(offset[:OLD]) / OLD),
         "offset_new": pytest.approx(sum(offset[OLD:]) / 2),
         "spread_old": pytest.approx(sum(spread[:OLD]) / OLD),
         "spread_new": pytest.approx(sum(spread[OLD:]) / 2),
     }
-    assert Plugin().report(LATER) == {}
+    assert Plugin().report(LATER, network()) == {}
 
 
 def test_bdr_touches_the_classification_term_of_ucir_alone():
@@ -239,8 +239,8 @@ def test_a_plugin_laid_out_and_loaded_again_goes_on_as_before(make):
     (out, y), old, fresh = some_outputs(), begun(make(), pool), make()
     fresh.lay_out(old.layout())
     fresh.load_state_dict(old.state_dict())
-    old.observe(out, y)
-    fresh.observe(out, y)
+    old.observe(make_batch(out.features, y), out)
+    fresh.observe(make_batch(out.features, y), out)
     assert torch.equal(loss_of(fresh, out, y), loss_of(old, out, y))
     assert fresh.layout() == old.layout()
     assert "active" not in fresh.layout()
@@ -266,7 +266,7 @@ def test_the_first_plugin_stands_nearest_to_the_criterion():
 
 def test_a_plain_plugin_is_the_identity():
     (out, y), plain = some_outputs(), begun(Plugin())
-    plain.observe(out, y)
+    plain.observe(make_batch(out.features, y), out)
     assert torch.equal(loss_of(plain, out, y), cross_entropy(out, y))
     assert plain.terms(make_batch(out.features, y), out, None) == {}
     assert plain.net(make_flat) is make_flat

@@ -15,11 +15,11 @@ from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.losses import cross_entropy
 from bdr.methods.podnet import PODNet, nca_as_coded, nca_as_printed, of_the_others, pod_spatial
-from bdr.nets import CosineHead, ProxyHead
+from bdr.nets import CosineHead, Network, ProxyHead
 from bdr.nets.base import lay_out, layouts_of
 from bdr.nets.proxies import inertia, kmeans
 from bdr.nets.resnet_cifar import ResNet
-from bdr.types import Clock, Outputs, Phase, Stage
+from bdr.types import Clock, ImageShape, Outputs, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3
 NOTHING = torch.zeros(0, dtype=torch.long)
@@ -27,14 +27,18 @@ RUN = {"net": "test_podnet:tiny", "phases": 2}
 TUNED = RUN | {"settings": [("stage.balanced.epochs", 3)]}
 
 
-def tiny(channels=1, last_relu=True, maps=False):
-    return ResNet((8, 16), 1, channels, last_relu, maps)
+def tiny(shape, last_relu=True, maps=False):
+    return ResNet((8, 16), 1, shape.channels, last_relu, maps)
+
+
+def make_tiny(head, **options):
+    return Network(tiny(ImageShape(1, 8, 8), **options), head(16))
 
 
 def started(**settings):
     """A method at the start of its second phase, with a teacher that differs from the network by now, and the pool."""
     torch.manual_seed(0)
-    method, first, pool = PODNet(tiny, **settings), make_pool(COUNTS[:OLD], side=8), make_pool(COUNTS, OLD, side=8)
+    method, first, pool = PODNet(make_tiny, **settings), make_pool(COUNTS[:OLD], side=8), make_pool(COUNTS, OLD, side=8)
     method.begin(first.phase, first)
     method.end(first.phase, first, NOTHING)
     with torch.no_grad():
@@ -195,7 +199,7 @@ def test_both_forms_of_nca_are_their_loops(seed):
 
 @pytest.mark.parametrize(("nca", "slow"), [("coded", slow_coded), ("printed", slow_printed)])
 def test_the_criterion_takes_its_scale_from_the_outputs(nca, slow):
-    method, scores, y = PODNet(tiny, nca=nca, margin=0.3), random(9, 5), torch.arange(9) % 5
+    method, scores, y = PODNet(make_tiny, nca=nca, margin=0.3), random(9, 5), torch.arange(9) % 5
     out = Outputs(3 * scores, None, torch.tensor(6.0))
     assert method.criterion(out, y).tolist() == pytest.approx(slow(scores, y, 3.0, 0.3), abs=1e-6)
 
@@ -229,7 +233,7 @@ def test_a_flat_offset_leaves_the_loss_alone(nca):
 
 @pytest.mark.parametrize(("nca", "slow"), [("coded", slow_coded), ("printed", slow_printed)])
 def test_an_offset_is_a_bias_inside_the_exponentials(nca, slow):
-    method, scores, y, bias = PODNet(tiny, nca=nca), random(20, 7), torch.arange(20) % 7, random(7, seed=1)
+    method, scores, y, bias = PODNet(make_tiny, nca=nca), random(20, 7), torch.arange(20) % 7, random(7, seed=1)
     out = Outputs(4 * scores, None, torch.tensor(8.0)).shift(bias)
     assert method.criterion(out, y).tolist() == pytest.approx(slow(scores, y, 4.0, 0.6, bias.tolist()), abs=1e-6)
 
@@ -327,13 +331,13 @@ def test_the_three_terms_are_their_loops():
 
 @pytest.mark.parametrize(("old", "new"), [(50, 10), (98, 2), (3, 4)])
 def test_distillation_weighs_more_the_more_classes_there_are(old, new):
-    weights = PODNet(tiny).weights(Phase(1, old, old + new), Stage())
+    weights = PODNet(make_tiny).weights(Phase(1, old, old + new), Stage())
     grown = math.sqrt((old + new) / new)
     assert weights == {"pod_flat": pytest.approx(grown), "pod_spatial": pytest.approx(3 * grown)}
 
 
 def test_the_first_phase_is_classification_alone():
-    method, pool = PODNet(tiny), make_pool(COUNTS, side=8)
+    method, pool = PODNet(make_tiny), make_pool(COUNTS, side=8)
     method.begin(pool.phase, pool)
     assert list(method.loss(all_of(pool), pool.phase, cross_entropy)) == ["nca"]
     assert method.weights(pool.phase, Stage()) == {}
@@ -427,7 +431,7 @@ def test_new_proxies_are_the_same_for_the_same_seed():
 
 
 def test_the_first_phase_has_one_stage_and_later_ones_tune_the_proxies_on_the_memory():
-    method, base = PODNet(tiny), Stage(schedule="cosine")
+    method, base = PODNet(make_tiny), Stage(schedule="cosine")
     assert method.stages(Phase(0, 0, 50), base) == [base]
     main, tuned = method.stages(Phase(1, 50, 60), base)
     assert main == base
@@ -437,7 +441,7 @@ def test_the_first_phase_has_one_stage_and_later_ones_tune_the_proxies_on_the_me
 
 @pytest.mark.parametrize(("epochs", "then"), [(160, 20), (16, 2), (1, 1)])
 def test_tuning_is_as_long_as_training_lets_it_be(epochs, then):
-    assert PODNet(tiny).stages(Phase(1, 50, 60), Stage(epochs=epochs))[1].epochs == then
+    assert PODNet(make_tiny).stages(Phase(1, 50, 60), Stage(epochs=epochs))[1].epochs == then
 
 
 class Looks(Listener):
@@ -524,4 +528,4 @@ def test_the_teacher_is_the_network_of_the_phase_before():
 @pytest.mark.parametrize(("settings", "said"), [({"proxies": 0}, "proxies = 0"), ({"nca": "paper"}, "no nca 'paper'")])
 def test_settings_that_cannot_be_are_refused(settings, said):
     with pytest.raises(ValueError, match=said):
-        PODNet(tiny, **settings)
+        PODNet(make_tiny, **settings)

@@ -10,7 +10,7 @@ from bdr.data.augment import Augment
 from bdr.data.pool import DRAWS, Pool
 from bdr.errors import UsageError
 from bdr.nets import LinearHead, Network
-from bdr.types import Phase
+from bdr.types import Phase, Stage
 
 COUNTS, OLD, EACH = (9, 8, 12, 10), 2, 3
 HELD = 0.7  # of three exemplars: two
@@ -21,7 +21,7 @@ def pool_of(run_seed=1993, **store):
 
 
 def rows_of(pool, draw="all", stage=0, batch=8, epoch=0):
-    return pool.epoch(draw, stage, batch, epoch).rows.flatten()
+    return pool.epoch(Stage(draw=draw, batch=batch), stage, epoch).rows.flatten()
 
 
 def classes_of(pool, rows):
@@ -33,12 +33,15 @@ def classes_of(pool, rows):
 def test_every_image_comes_once_and_the_filler_is_the_head_of_the_next_epoch(batch, epoch, draw):
     pool = pool_of()
     rows, size = pool.candidates(draw, 0), len(pool.candidates(draw, 0))
-    ours = pool.epoch(draw, 0, batch, epoch)
-    assert ours.rows.shape == (pool.steps(draw, 0, batch), pool.batch_size(draw, 0, batch))
+    ours = pool.epoch(Stage(draw=draw, batch=batch), 0, epoch)
+    assert ours.rows.shape == (
+        pool.steps(Stage(draw=draw, batch=batch), 0),
+        pool.batch_size(Stage(draw=draw, batch=batch), 0),
+    )
     flat = ours.rows.flatten()
     assert sorted(flat[:size].tolist()) == sorted(rows.tolist())
     filler = flat[size:]
-    assert len(filler) < pool.batch_size(draw, 0, batch)
+    assert len(filler) < pool.batch_size(Stage(draw=draw, batch=batch), 0)
     assert torch.equal(filler, rows_of(pool, draw, 0, batch, epoch + 1)[: len(filler)])
 
 
@@ -49,6 +52,22 @@ def test_a_pool_holds_new_classes_in_full_and_old_ones_as_exemplars():
     assert pool.counts(pool.rows).tolist() == [EACH, EACH, 12, 10]
 
 
+def test_a_fresh_cut_to_the_rarest_class_is_another_one_in_every_epoch():
+    pool = pool_of()
+    cuts = [pool.candidates("fresh", 0, epoch) for epoch in range(3)]
+    counts = [pool.counts(rows).unique().tolist() for rows in cuts]
+    assert counts == [[int(pool.counts(pool.rows).min())]] * 3
+    assert len({tuple(sorted(rows.tolist())) for rows in cuts}) == 3
+    assert torch.equal(pool.candidates("rarest", 0, 0), pool.candidates("rarest", 0, 5))
+
+
+def test_repeated_images_stand_side_by_side_in_an_epoch_that_stays_as_long():
+    pool = pool_of()
+    rows = pool.order(Stage(repeat=3), 0, 0)
+    assert len(rows) == len(pool.rows)
+    assert torch.equal(rows, pool.order(Stage(), 0, 0).repeat_interleave(3)[: len(rows)])
+
+
 @pytest.mark.parametrize("draw", DRAWS)
 def test_an_epoch_is_a_function_of_seed_phase_stage_and_epoch(draw):
     held = HELD if draw == "held" else 0.0
@@ -56,7 +75,7 @@ def test_an_epoch_is_a_function_of_seed_phase_stage_and_epoch(draw):
     assert torch.equal(rows_of(pool, draw), rows_of(pool_of(held=held), draw))
     for other in (rows_of(pool_of(1994, held=held), draw), rows_of(pool, draw, stage=1), rows_of(pool, draw, epoch=1)):
         assert not torch.equal(rows_of(pool, draw), other)
-    one, same = (pool_of(augment=augment, held=held).epoch(draw, 0, 8, 3).draws for _ in range(2))
+    one, same = (pool_of(augment=augment, held=held).epoch(Stage(draw=draw, batch=8), 0, 3).draws for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one.columns(), same.columns(), strict=True))
 
 
@@ -114,17 +133,17 @@ def test_memory_draws_exemplars_alone_also_those_just_chosen():
 def test_a_pool_smaller_than_a_batch_is_its_own_batch(draw):
     pool = pool_of(held=HELD)
     size = len(pool.candidates(draw, 0))
-    assert pool.epoch(draw, 0, 1000, 0).rows.shape == (1, size)
-    assert (pool.steps(draw, 0, 1000), pool.batch_size(draw, 0, 1000)) == (1, size)
+    assert pool.epoch(Stage(draw=draw, batch=1000), 0, 0).rows.shape == (1, size)
+    assert (pool.steps(Stage(draw=draw, batch=1000), 0), pool.batch_size(Stage(draw=draw, batch=1000), 0)) == (1, size)
 
 
 def test_every_place_of_an_epoch_has_a_draw_of_its_own():
-    epoch = pool_of(side=8, augment=Augment(pad=3, brightness=0.2)).epoch("all", 0, 8, 0)
+    epoch = pool_of(side=8, augment=Augment(pad=3, brightness=0.2)).epoch(Stage(batch=8), 0, 0)
     assert all(column.shape == epoch.rows.shape for column in epoch.draws.columns())
     assert len(epoch.draws.bright.unique()) == epoch.rows.numel()
-    toned = pool_of(side=8, augment=Augment(pad=3, contrast=0.2)).epoch("all", 0, 8, 0)
+    toned = pool_of(side=8, augment=Augment(pad=3, contrast=0.2)).epoch(Stage(batch=8), 0, 0)
     assert [column.shape for column in toned.tensors()] == [epoch.rows.shape] * 6
-    assert torch.equal(toned.clone().at(torch.tensor([1])).draws.contrast, toned.draws.contrast[1])
+    assert torch.equal(toned.each(torch.clone).at(torch.tensor([1])).draws.contrast, toned.draws.contrast[1])
     assert epoch.draws.at(0).top.shape == (8,)
     assert epoch.steps == len(epoch.rows)
 

@@ -12,8 +12,8 @@ from small import Flat, make_batch, make_flat, make_pool
 from bdr.data.augment import Augment
 from bdr.losses import cross_entropy, masked_mean, old_mass
 from bdr.methods.ucir import UCIR
-from bdr.nets import NETS
-from bdr.types import Outputs, Phase, Stage
+from bdr.nets import NETS, Network
+from bdr.types import ImageShape, Outputs, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3
 NOTHING = torch.zeros(0, dtype=torch.long)
@@ -112,8 +112,8 @@ def test_the_classification_loss_is_the_one_that_is_handed_in():
     assert terms["ce"] == 3
 
 
-def small_net(last_relu=True):
-    return NETS["small"](1, last_relu)
+def small_net(head, last_relu=True):
+    return Network(NETS["small"](ImageShape(1, 8, 8), last_relu), head(64))
 
 
 def trained(method, pool, steps=3):

@@ -16,6 +16,7 @@ from bdr.bench.cases import Timing, synchronise
 from bdr.data.images import DataSet
 from bdr.errors import UsageError
 from bdr.nets import NETS
+from bdr.types import ImageShape
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
@@ -47,7 +48,7 @@ class Pictures(Dataset[tuple[Tensor, int]]):
 
 def time_baseline(net: str, data: DataSet, classes: int, batch: int, steps: int, device: torch.device) -> Timing:
     """The first phase of a plain classifier: forward, cross-entropy, backward, SGD."""
-    backbone = NETS[net](3).to(device)
+    backbone = NETS[net](ImageShape(3)).to(device)
     head = nn.Linear(backbone.dim, classes).to(device)
     moving = [*backbone.parameters(), *head.parameters()]
     optimizer = torch.optim.SGD(moving, 0.1, 0.9, weight_decay=5e-4)

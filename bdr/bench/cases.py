@@ -18,8 +18,8 @@ from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.data.pool import Pool
 from bdr.data.sets import from_arrays
-from bdr.engine.fit import Fit, set_modes
-from bdr.engine.objective import Objective
+from bdr.engine.checkpoint import Position
+from bdr.engine.fit import Fit
 from bdr.engine.run import Experiment
 from bdr.engine.step import eager_between_steps
 from bdr.recipes import KEPT, cifar100
@@ -83,36 +83,23 @@ def experiment_of(config: Config, data: DataSet) -> Experiment:
 
 def begun(experiment: Experiment, later: bool) -> tuple[Phase, Pool]:
     """An untrained network at the start of its first phase, or of its second with memory and teacher in place."""
-    method, store = experiment.method, experiment.train
     experiment.settle()
-    phase = experiment.phases[0]
-    nothing = torch.empty(0, dtype=torch.long, device=store.device)
-    pool = Pool(store, phase, store.of_classes(0, phase.seen), nothing, experiment.seed)
-    method.begin(phase, pool)
-    experiment.settle()
+    first, second = experiment.phases[:2]
+    pool = experiment.begin_phase(first)
     if not later:
-        return phase, pool
-    experiment.memory.select(phase, pool, method.net)
-    method.end(phase, pool, experiment.memory.rows(store.device))
-    phase = experiment.phases[1]
-    new, kept = store.of_classes(phase.old, phase.seen), experiment.memory.rows(store.device)
-    pool = Pool(store, phase, new, kept, experiment.seed, method.held)
-    method.begin(phase, pool)
-    experiment.settle()
-    return phase, pool
+        return first, pool
+    experiment.select(first, pool)
+    experiment.method.end(first, pool, experiment.memory.rows(experiment.device))
+    experiment.position = Position(1)
+    return second, experiment.begin_phase(second)
 
 
 def fit_of(experiment: Experiment, later: bool) -> Fit:
+    """The first stage of that phase, ready to step."""
     phase, pool = begun(experiment, later)
     stage: Stage = experiment.stages[phase.index][0]
-    experiment.method.begin_stage(stage, phase, pool)
-    for plugin in experiment.plugins:
-        if plugin.acts(phase, stage):
-            plugin.begin(phase, pool.census(stage.draw, 0), experiment.method.net)
-    experiment.settle()
-    for part in (experiment.method, *experiment.plugins):
-        set_modes(part)
-    return Fit(Objective(experiment.method, experiment.plugins, phase, stage), stage, 0, pool, experiment.engine)
+    experiment.begin_stage(phase, pool, 0, stage)
+    return experiment.open_fits(phase, pool, 0, stage)["optimizer"]
 
 
 def synchronise(device: torch.device) -> None:
@@ -132,7 +119,7 @@ def steps_of(fit: Fit, count: int) -> None:
     """Steps as epochs make them, the draws included."""
     for place in range(count):
         if place % fit.steps == 0:
-            fit.step.open(fit.pool.epoch(fit.stage.draw, 0, fit.stage.batch, place // fit.steps), None)
+            fit.step.open(fit.plan(place // fit.steps), None)
             fit.clock.step.zero_()
         fit.step()
 
@@ -158,7 +145,7 @@ def time_case(what: str, later: bool, shape: Shape, data: DataSet, steps: int, f
         steps_of(fit, min(5, steps))
         each = min(seconds_of(lambda: steps_of(fit, steps), device) for _ in range(3)) / steps
     peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
-    batch = fit.pool.batch_size(fit.stage.draw, 0, fit.stage.batch)
+    batch = fit.pool.batch_size(fit.stage, 0)
     work = flops_of_step(config, data, later) / each / 1e12
     phase = "later" if later else "first"
     return Timing(what, experiment.engine, phase, batch, batch / each, 1000 * each, first, peak, work)

@@ -13,6 +13,7 @@ from bdr.bench.tables import Sheet
 from bdr.data.memory import HERDINGS
 from bdr.describe import describe_device
 from bdr.errors import UsageError
+from bdr.types import Stage
 
 
 def bench_herding(device: str, classes: int, images: int, quota: int) -> Sheet:
@@ -46,7 +47,7 @@ def bench_augment(device: str, batch: int, steps: int) -> Sheet:
     data = random_images(shape)
     experiment = experiment_of(configuration("ucir", shape, {"device": str(where), "net": "small"}), data)
     _, pool = begun(experiment, later=False)
-    epoch = pool.epoch("all", 0, batch, 0)
+    epoch = pool.epoch(Stage(batch=batch), 0, 0)
     pool.store.augmented(epoch.rows[0], epoch.draws.at(0))
     ours = seconds_of(lambda: [pool.store.augmented(epoch.rows[0], epoch.draws.at(0)) for _ in range(steps)], where)
     pictures = Pictures(data, shape.classes)

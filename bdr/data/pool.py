@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from bdr.data.augment import Augment, Draws
 from bdr.errors import UsageError
 from bdr.seeding import generator
-from bdr.types import Outputs, Phase
+from bdr.types import Outputs, Phase, Stage
 
-DRAWS = ("all", "rarest", "uniform", "memory", "held")
+DRAWS = ("all", "rarest", "uniform", "memory", "held", "fresh")
 EVALUATION_BATCH = 512
 
 
@@ -68,24 +68,27 @@ def evaluating(net: nn.Module) -> Iterator[None]:
 
 
 class Epoch(NamedTuple):
-    """All draws of one epoch, made at once: (steps, B) rows, and the augmentation of each."""
+    """All draws of one epoch, made at once: (steps, B) rows, the augmentation of each, and what plug-ins drew."""
 
     rows: Tensor
     draws: Draws
+    plugins: tuple[tuple[Tensor, ...], ...] = ()  # of each plug-in: tensors (steps, ...)
 
     @property
     def steps(self) -> int:
         return len(self.rows)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return self.rows, *self.draws.columns()
+        return self.rows, *self.draws.columns(), *(column for drawn in self.plugins for column in drawn)
 
-    def clone(self) -> Epoch:
-        return Epoch(self.rows.clone(), self.draws.each(torch.clone))
+    def each(self, change: Callable[[Tensor], Tensor]) -> Epoch:
+        return Epoch(
+            change(self.rows), self.draws.each(change), tuple(tuple(map(change, drawn)) for drawn in self.plugins)
+        )
 
     def at(self, step: Tensor) -> Epoch:
-        """Rows (B,) and draws of one step, whose number (1,) is on the device."""
-        return Epoch(self.rows[step][0], self.draws.each(lambda column: column[step][0]))
+        """What belongs to one step, whose number (1,) is on the device."""
+        return self.each(lambda column: column[step][0])
 
 
 class Pool:
@@ -99,6 +102,7 @@ class Pool:
         self.held = self.rows[:0]
         if held and not phase.first:
             self.held, self.rows = self.split(held)
+        self.cuts: dict[int | str, Tensor] = {}  # to the rarest class, by stage
         self.memory = exemplars  # becomes the memory of all seen classes once the new exemplars are chosen
 
     def split(self, share: float) -> tuple[Tensor, Tensor]:
@@ -116,54 +120,56 @@ class Pool:
         rows = rows[torch.randperm(len(rows), generator=chance, device=self.store.device)]
         return [rows[self.store.labels[rows] == k] for k in range(self.phase.seen)]
 
-    def candidates(self, draw: str, stage: int) -> Tensor:
+    def candidates(self, draw: str, number: int | str, epoch: int = 0) -> Tensor:
         """The rows that a stage may draw: all, all cut to the rarest class, the memory, or what is held out."""
         if draw == "memory":
             return self.memory
         if draw == "held":
             return self.held
         if draw == "rarest":
-            return self.cut_to_rarest(stage)
+            if number not in self.cuts:  # once a stage
+                self.cuts[number] = self.cut_to_rarest("stage", number, "rarest")
+            return self.cuts[number]
+        if draw == "fresh":
+            return self.cut_to_rarest("stage", number, "rarest", epoch)
         return self.rows
 
-    def cut_to_rarest(self, stage: int) -> Tensor:
-        by_class = self.shuffled(self.rows, "stage", stage, "rarest")
+    def cut_to_rarest(self, *place: str | int) -> Tensor:
+        by_class = self.shuffled(self.rows, *place)
         fewest = min(len(mine) for mine in by_class)
         return torch.cat([mine[:fewest] for mine in by_class])
 
     def counts(self, rows: Tensor) -> Tensor:
         return torch.bincount(self.store.labels[rows], minlength=self.phase.seen)
 
-    def batch_size(self, draw: str, stage: int, batch: int) -> int:
+    def batch_size(self, stage: Stage, number: int | str) -> int:
         """A pool smaller than a batch is its own batch."""
-        return min(batch, len(self.candidates(draw, stage)))
+        return min(stage.batch, len(self.candidates(stage.draw, number)))
 
-    def steps(self, draw: str, stage: int, batch: int) -> int:
-        return -(-len(self.candidates(draw, stage)) // self.batch_size(draw, stage, batch))
+    def steps(self, stage: Stage, number: int | str) -> int:
+        return -(-len(self.candidates(stage.draw, number)) // self.batch_size(stage, number))
 
-    def epoch(self, draw: str, stage: int, batch: int, epoch: int) -> Epoch:
+    def epoch(self, stage: Stage, number: int | str, epoch: int) -> Epoch:
         """The draws of an epoch; the last batch is filled from the head of the next epoch's order."""
-        rows = self.candidates(draw, stage)
-        size = min(batch, len(rows))
-        steps = -(-len(rows) // size)
-        order = torch.cat([self.order(draw, stage, rows, epoch), self.order(draw, stage, rows, epoch + 1)])
-        chance = self.chance("augment", stage, epoch)
-        draws = self.store.augment.draw(steps * size, chance)
-        return Epoch(order[: steps * size].view(steps, size), draws.each(lambda column: column.view(steps, size)))
+        size, steps = self.batch_size(stage, number), self.steps(stage, number)
+        order = torch.cat([self.order(stage, number, epoch), self.order(stage, number, epoch + 1)])
+        draws = self.store.augment.draw(steps * size, self.chance("augment", number, epoch))
+        return Epoch(order[: steps * size], draws).each(lambda column: column.unflatten(0, (steps, size)))
 
-    def order(self, draw: str, stage: int, rows: Tensor, epoch: int) -> Tensor:
-        chance = self.chance("order", stage, epoch)
-        if draw == "uniform":
+    def order(self, stage: Stage, number: int | str, epoch: int) -> Tensor:
+        rows, chance = self.candidates(stage.draw, number, epoch), self.chance("order", number, epoch)
+        if stage.draw == "uniform":
             weight = 1 / self.counts(rows)[self.store.labels[rows]].float()
             return rows[torch.multinomial(weight, len(rows), replacement=True, generator=chance)]
-        return rows[torch.randperm(len(rows), generator=chance, device=rows.device)]
+        shuffled = rows[torch.randperm(len(rows), generator=chance, device=rows.device)]
+        return shuffled.repeat_interleave(stage.repeat)[: len(rows)]
 
-    def chance(self, what: str, stage: int, epoch: int) -> torch.Generator:
-        place = ("phase", self.phase.index, "stage", stage, what, epoch)
+    def chance(self, what: str, number: int | str, epoch: int) -> torch.Generator:
+        place = ("phase", self.phase.index, "stage", number, what, epoch)
         return generator(self.store.device, self.seed, *place)
 
-    def census(self, draw: str, stage: int) -> Census:
-        return Census(self, draw, stage)
+    def census(self, draw: str, number: int) -> Census:
+        return Census(self, draw, number)
 
     def outputs(self, net: nn.Module, rows: Tensor, draws: Draws | None = None, mirrored: bool = False) -> Outputs:
         """What the network says of these rows in eval mode, as they are or with the given augmentation."""
@@ -182,9 +188,9 @@ class Pool:
 class Census:
     """What a stage draws, for plug-ins: how many images of each class, and what the network says of them."""
 
-    def __init__(self, pool: Pool, draw: str, stage: int) -> None:
-        self.pool, self.draw, self.stage, self.phase = pool, draw, stage, pool.phase
-        self.rows = pool.candidates(draw, stage)
+    def __init__(self, pool: Pool, draw: str, number: int) -> None:
+        self.pool, self.draw, self.number, self.phase = pool, draw, number, pool.phase
+        self.rows = pool.candidates(draw, number)
         self.labels = pool.store.labels[self.rows]
 
     @property
@@ -196,5 +202,5 @@ class Census:
 
     def outputs(self, net: nn.Module) -> Outputs:
         """One eval-mode pass over these images with training augmentation, in the order of `labels`."""
-        chance = self.pool.chance("census", self.stage, 0)
+        chance = self.pool.chance("census", self.number, 0)
         return self.pool.outputs(net, self.rows, self.pool.store.augment.draw(len(self.rows), chance))

@@ -23,7 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from bdr.errors import BdrError
-from bdr.nets.base import Frozen, lay_out, layouts_of
+from bdr.nets.base import Teacher, lay_out, layouts_of
 from bdr.records.files import json_object, sync_folder, to_json, writing
 
 KEPT = 2
@@ -188,9 +188,9 @@ def position_info(position: Position) -> dict[str, int]:
 
 def save_model(path: Path, method: nn.Module) -> None:
     """The trained module alone, for loading: teachers are left out."""
-    frozen = [name for name, part in method.named_modules() if isinstance(part, Frozen)]
+    teachers = [name for name, part in method.named_modules() if isinstance(part, Teacher)]
     state = module_state(method)
-    keep = {k: v for k, v in state.tensors.items() if not any(k.startswith(f"{name}.") for name in frozen)}
+    keep = {k: v for k, v in state.tensors.items() if not any(k.startswith(f"{name}.") for name in teachers)}
     shutil.rmtree(path, ignore_errors=True)
     write_state(path, State(keep, state.info))
 
@@ -199,7 +199,7 @@ def load_model(path: Path, method: nn.Module, device: torch.device | str) -> Non
     state = read_state(path)
     lay_out(method, state.info["layouts"])
     missing, unexpected = method.to(device).load_state_dict(state.tensors, strict=False)
-    frozen = [name for name, part in method.named_modules() if isinstance(part, Frozen)]
-    lost = [k for k in missing if not any(k.startswith(f"{name}.") for name in frozen)]
+    teachers = [name for name, part in method.named_modules() if isinstance(part, Teacher)]
+    lost = [k for k in missing if not any(k.startswith(f"{name}.") for name in teachers)]
     if lost or unexpected:
         raise BdrError(f"{path} does not fit this model: missing {lost}, unexpected {list(unexpected)}")

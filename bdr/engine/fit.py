@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bdr.data.pool import Pool
+from bdr.data.pool import Epoch, Pool
 from bdr.engine.objective import Objective
 from bdr.engine.step import EagerStep, Step, make_step
 from bdr.errors import BdrError, UsageError
@@ -27,7 +27,7 @@ def learning_rate(stage: Stage, epoch: int) -> float:
         return stage.lr * (epoch + 1) / stage.warmup
     if stage.schedule == "cosine":
         done = (epoch - stage.warmup) / max(1, stage.epochs - stage.warmup)
-        return stage.lr * 0.5 * (1 + math.cos(math.pi * done))
+        return stage.floor + (stage.lr - stage.floor) * 0.5 * (1 + math.cos(math.pi * done))
     passed = sum(epoch >= drop for drop in stage.drops) if stage.schedule == "steps" else 0
     return float(stage.lr * stage.drop**passed)
 
@@ -95,12 +95,11 @@ class EpochLog(NamedTuple):
 class Fit:
     """A stage under way. It can be left after any step, and entered again there."""
 
-    def __init__(self, objective: Objective, stage: Stage, number: int, pool: Pool, engine: str) -> None:
+    def __init__(self, objective: Objective, stage: Stage, number: int | str, pool: Pool, engine: str) -> None:
         self.objective, self.stage, self.number, self.pool = objective, stage, number, pool
-        method, device = objective.method, pool.store.device
-        parts = [method, *objective.plugins]
+        parts, device = objective.parts, pool.store.device
         self.optimizer = make_optimizer(stage, (p for part in parts for p in part.parameters()), device)
-        self.steps = pool.steps(stage.draw, number, stage.batch)
+        self.steps = pool.steps(stage, number)
         self.clock = Clock(*(torch.zeros((), dtype=torch.long, device=device) for _ in range(3)))
         self.clock.steps.fill_(self.steps)
         eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
@@ -116,7 +115,7 @@ class Fit:
         """
         rate = learning_rate(self.stage, epoch)
         set_rate(self.optimizer, rate)
-        plan = self.pool.epoch(self.stage.draw, self.number, self.stage.batch, epoch)
+        plan = self.plan(epoch)
         self.clock.epoch.fill_(epoch)
         self.clock.step.fill_(first)
         started = time.perf_counter()
@@ -131,6 +130,14 @@ class Fit:
         result = EpochLog(epoch, rate, self.step.names, numbers, self.objective.weights, seconds, images)
         self.check_finite(result)
         return result
+
+    def plan(self, epoch: int) -> Epoch:
+        """All draws of an epoch, those of the plug-ins included."""
+        drawn, plugins = self.pool.epoch(self.stage, self.number, epoch), self.objective.plugins
+        chances = [self.pool.chance(plugin.name, self.number, epoch) for plugin in plugins]
+        size = drawn.rows.shape[1]
+        theirs = (p.draws(drawn.steps, size, chance) for p, chance in zip(plugins, chances, strict=True))
+        return drawn._replace(plugins=tuple(theirs))
 
     def check_finite(self, log: EpochLog) -> None:
         for name in log.names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bdr.errors import BdrError
 from bdr.losses import cross_entropy, old_mass
@@ -33,6 +33,7 @@ class Objective:
     def __init__(self, method: Method, plugins: Sequence[Plugin], phase: Phase, stage: Stage) -> None:
         self.method, self.phase = method, phase
         self.plugins = [plugin for plugin in plugins if plugin.acts(phase, stage)]
+        self.parts: list[nn.Module] = [method, *self.plugins]
         self.loss = getattr(method, stage.loss)
         self.around = compose(method.criterion, self.plugins)
         self.weights = dict(method.weights(phase, stage))
@@ -48,7 +49,7 @@ class Objective:
             if not heard:  # a method may classify more than once; state moves once a batch
                 heard.append(out)
                 for plugin in self.plugins:
-                    plugin.observe(out, y)
+                    plugin.observe(batch, out)
             return self.around(out, y)
 
         terms = checked(self.loss(batch, self.phase, classify), self.method)

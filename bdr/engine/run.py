@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,25 +17,12 @@ from torch import Tensor
 
 from bdr.data.memory import Memory
 from bdr.data.pool import Pool, Store, evaluating
-from bdr.engine.checkpoint import (
-    Checkpoints,
-    Position,
-    State,
-    module_state,
-    optimizer_state,
-    position_info,
-    prefixed,
-    read_state,
-    restore_module,
-    restore_optimizer,
-    save_model,
-    with_prefix,
-    write_state,
-)
+from bdr.engine.checkpoint import Checkpoints, Position, State, save_model
 from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.engine.objective import WATCHED, Objective
+from bdr.engine.saving import adopt, publish, restore, restore_fits, state_of
 from bdr.engine.step import eager_between_steps, set_precision
 from bdr.errors import BdrError
 from bdr.methods.base import Method
@@ -104,8 +90,8 @@ class Experiment:
         self.writer = RunWriter.create(self.path, info)
         torch.manual_seed(seed_of(self.seed, "start"))
         self.settle()
-        if self.shared is not None and self.shared.is_dir():
-            self.adopt(self.shared)
+        if self.shared is not None and self.shared.is_dir() and adopt(self, self.shared):
+            self.save()
         self.go()
 
     def resume(self) -> None:
@@ -117,7 +103,7 @@ class Experiment:
         torch.manual_seed(seed_of(self.seed, "start"))
         self.settle()
         if state is not None:
-            self.restore(state)
+            restore(self, state)
         self.go()
 
     def go(self) -> None:
@@ -150,9 +136,9 @@ class Experiment:
 
     def settle(self) -> None:
         """Puts all modules on the device, in the layout and precision of the run."""
-        for module in (self.method, *self.plugins):
-            module.to(self.device)
-        set_precision(self.method, self.precision, self.device)
+        for part in (self.method, *self.plugins):
+            part.to(self.device)
+            set_precision(part, self.precision, self.device)
 
     # One phase
 
@@ -161,7 +147,7 @@ class Experiment:
         for number in range(self.position.stage, len(stages)):
             self.run_stage(phase, pool, number, stages[number])
         if phase.first:
-            self.publish()
+            publish(self)
         self.weigh("final", phase, pool, stages[0])
         self.end_phase(phase, pool, stages)
 
@@ -187,17 +173,32 @@ class Experiment:
             self.select(phase, pool)
         if not self.position.in_stage:
             self.begin_stage(phase, pool, number, stage)
-        set_moving(self.method, stage.train or self.moving)
-        for part in (self.method, *self.plugins):
-            set_modes(part)
-        fit = Fit(Objective(self.method, self.plugins, phase, stage), stage, number, pool, self.engine)
-        self.restore_fit(fit)
+        fits = self.open_fits(phase, pool, number, stage)
+        restore_fits(self, fits)
         self.listener.stage_begins(phase, number, stage, self.position.epoch)
         for epoch in range(self.position.epoch, stage.epochs):
-            self.run_epoch(fit, phase, stage, epoch)
+            self.run_epoch(fits, phase, epoch)
         set_moving(self.method, self.moving)
         self.position = Position(phase.index, number + 1)
         self.save()
+
+    def open_fits(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> dict[str, Fit]:
+        """What a stage fits: its own objective, and the one that alternates with it."""
+        self.wake(stage)
+        main = Fit(Objective(self.method, self.plugins, phase, stage), stage, number, pool, self.engine)
+        if stage.alternate is None:
+            return {"optimizer": main}
+        self.wake(stage.alternate)
+        place = f"{number}.{stage.alternate.name}"
+        aside = Fit(Objective(self.method, (), phase, stage.alternate), stage.alternate, place, pool, self.engine)
+        self.wake(stage)
+        return {"optimizer": main, "alternate": aside}
+
+    def wake(self, stage: Stage) -> None:
+        """What the stage trains may move, and all that rests is in eval mode."""
+        set_moving(self.method, stage.train or self.moving)
+        for part in (self.method, *self.plugins):
+            set_modes(part)
 
     def begin_stage(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> None:
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", number, "begin"))
@@ -223,39 +224,52 @@ class Experiment:
         for name, part in {"old": loss[old], "new": loss[~old]}.items():
             self.losses[f"{when}_{name}"] = float(part.mean()) if len(part) else math.nan
 
-    def run_epoch(self, fit: Fit, phase: Phase, stage: Stage, epoch: int) -> None:
+    def run_epoch(self, fits: dict[str, Fit], phase: Phase, epoch: int) -> None:
+        fit, stage = fits["optimizer"], fits["optimizer"].stage
         first, before = self.position.step, self.take("log", "values")
+        place = "phase", phase.index, "stage", fit.number
         if first == 0:
-            torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", fit.number, "epoch", epoch))
+            torch.manual_seed(seed_of(self.seed, *place, "epoch", epoch))
             self.method.at_epoch(stage, epoch)
 
         def after_step(step: int, log: Tensor) -> None:
             if self.stopping() or self.due():
-                self.position = Position(phase.index, fit.number, epoch, step)
-                self.save(fit, log)
+                self.position = Position(phase.index, int(fit.number), epoch, step)
+                self.save(fits, log)
                 self.leave_if_asked()
 
-        log = fit.epoch(epoch, first, before, after_step)
-        self.record_epoch(fit, phase, stage, log)
-        self.position = Position(phase.index, fit.number, epoch + 1)
+        self.record_epoch(fit, phase, fit.epoch(epoch, first, before, after_step))
+        if "alternate" in fits:
+            self.alternate(fits["alternate"], phase, epoch)
+            self.wake(stage)
+        self.position = Position(phase.index, int(fit.number), epoch + 1)
         if epoch + 1 < stage.epochs and (self.stopping() or self.due()):
-            self.save(fit)
+            self.save(fits)
             self.leave_if_asked()
 
-    def record_epoch(self, fit: Fit, phase: Phase, stage: Stage, log: EpochLog) -> None:
+    def alternate(self, fit: Fit, phase: Phase, epoch: int) -> None:
+        """An epoch of what alternates with a stage, from start to end: it is short."""
+        self.wake(fit.stage)
+        torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", fit.number, "epoch", epoch))
+        self.record_terms(fit, phase, fit.epoch(epoch, 0, None, lambda step, log: None))
+
+    def record_epoch(self, fit: Fit, phase: Phase, log: EpochLog) -> None:
+        self.record_terms(fit, phase, log)
+        if not phase.first:
+            distillation = log.term(self.method.distillation or "")
+            self.writer.steps(phase.index, int(fit.number), log.term(WATCHED), distillation)
+        self.listener.epoch_ends(phase, fit.stage, log)
+
+    def record_terms(self, fit: Fit, phase: Phase, log: EpochLog) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without any old-class sample
             terms = {name: float(np.nanmean(log.term(name))) for name in log.names}
         loss = sum(log.weights.get(name, 1.0) * value for name, value in terms.items() if name != WATCHED)
-        line = {"phase": phase.index, "stage": stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
+        line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
-        told = {plugin.name: plugin.report(phase) for plugin in fit.objective.plugins}
+        told = {plugin.name: plugin.report(phase, self.method.net) for plugin in fit.objective.plugins}
         state = {name: {key: float(value) for key, value in each.items()} for name, each in told.items() if each}
         self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)
-        if not phase.first:
-            distillation = log.term(self.method.distillation or "")
-            self.writer.steps(phase.index, fit.number, log.term(WATCHED), distillation)
-        self.listener.epoch_ends(phase, stage, log)
 
     def end_phase(self, phase: Phase, pool: Pool, stages: Sequence[Stage]) -> None:
         if not self.memory.covers(phase):
@@ -266,7 +280,7 @@ class Experiment:
         self.method.remember(phase, pool, self.memory.rows(self.device))
         line = self.evaluate(phase)
         line["parameters"] = self.method.parameter_count()
-        line["steps_per_epoch"] = pool.steps(stages[0].draw, 0, stages[0].batch)
+        line["steps_per_epoch"] = pool.steps(stages[0], 0)
         line["images"] = len(pool.rows)
         line["losses"] = self.losses
         line["seconds"] = self.seconds
@@ -310,86 +324,11 @@ class Experiment:
             self.note("stopped on request; the state is saved")
             raise Interrupted(f"stopped, and saved; go on with: bdr resume {self.path}")
 
-    def save(self, fit: Fit | None = None, log: Tensor | None = None) -> None:
-        self.checkpoints.save(self.state(fit, log))
+    def save(self, fits: Mapping[str, Fit] | None = None, log: Tensor | None = None) -> None:
+        self.checkpoints.save(state_of(self, fits or {}, log))
         self.saved_at = time.monotonic()
-
-    def state(self, fit: Fit | None = None, log: Tensor | None = None) -> State:
-        tensors: dict[str, Tensor] = {}
-        info: dict[str, Any] = {"position": position_info(self.position), "offsets": self.writer.offsets()}
-        for name, module in self.modules().items():
-            mine = module_state(module)
-            tensors |= prefixed(name, mine.tensors)
-            info[name] = mine.info
-        if fit is not None:
-            tensors |= prefixed("optimizer", optimizer_state(fit.optimizer))
-        if log is not None:
-            tensors |= {"log:values": log, "rng:cpu": torch.get_rng_state()}
-            if self.device.type == "cuda":
-                tensors["rng:cuda"] = torch.cuda.get_rng_state(self.device)
-        info |= {"exemplars": self.memory.exemplars, "replayed": self.replayed, "moving": self.moving}
-        return State(tensors, info | {"seconds": self.seconds, "losses": self.losses})
-
-    def modules(self) -> dict[str, Method | Plugin]:
-        return {"method": self.method} | {f"plugins.{plugin.name}": plugin for plugin in self.plugins}
-
-    def restore(self, state: State) -> None:
-        for name, module in self.modules().items():
-            if name in state.info:  # a shared first phase knows nothing of plug-ins that idle in it
-                restore_module(module, State(with_prefix(name, state.tensors), state.info[name]), self.device)
-        self.settle()
-        self.memory.exemplars, self.replayed = state.info["exemplars"], state.info["replayed"]
-        self.moving, self.seconds, self.losses = state.info["moving"], state.info["seconds"], state.info["losses"]
-        self.position, self.waiting = Position(**state.info["position"]), state
-
-    def restore_fit(self, fit: Fit) -> None:
-        """Moments, and the random state of an epoch that was left half-way."""
-        if not self.position.in_stage:
-            return
-        restore_optimizer(fit.optimizer, with_prefix("optimizer", self.waiting.tensors))
-        random = with_prefix("rng", self.waiting.tensors)
-        if "cpu" in random:
-            torch.set_rng_state(random["cpu"])
-        if "cuda" in random:
-            torch.cuda.set_rng_state(random["cuda"], self.device)
-        self.waiting = State(with_log_only(self.waiting.tensors), {})
 
     def take(self, group: str, name: str) -> Tensor | None:
         """What a half-way epoch left behind, once."""
         found = self.waiting.tensors.pop(f"{group}:{name}", None)
         return None if found is None else found.to(self.device)
-
-    # A first phase shared between runs
-
-    def publish(self) -> None:
-        """Leaves the trained first phase where equal runs will find it; the first to come is kept.
-
-        One that has trained on its exemplars depends on the memory, and is no other run's first phase.
-        """
-        if self.shared is None or self.shared.exists() or self.memory.covers(self.phases[0]):
-            return
-        from bdr.records import Run
-
-        state = self.state()
-        try:
-            write_state(self.shared, State(state.tensors, state.info | {"epochs": Run.open(self.path).epochs}))
-        except BdrError:
-            if not self.shared.is_dir():  # another run was quicker: its copy is as good
-                raise
-
-    def adopt(self, folder: Path) -> None:
-        try:
-            state = read_state(folder)
-        except BdrError as error:
-            self.note(f"warning: {error}; training the first phase anew")
-            shutil.rmtree(folder, ignore_errors=True)
-            return
-        self.restore(state)
-        for line in state.info["epochs"]:
-            self.writer.epoch(line)
-        self.note(f"the first phase was trained before by an equal run: taken from {folder}")
-        self.save()
-
-
-def with_log_only(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in tensors.items() if name.startswith("log:")}

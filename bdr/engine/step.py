@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from bdr.engine.objective import WATCHED, Objective
 from bdr.errors import UsageError
 from bdr.fusing import fusing, mark_growing
 from bdr.nets.base import Backbone, Frozen, Network
-from bdr.types import Batch, Clock, Outputs
+from bdr.types import Batch, Clock
 
 ENGINES = ("eager", "compile", "graph")
 PRECISIONS = ("fp32", "tf32", "bf16")
@@ -48,10 +48,10 @@ class Step(Protocol):
         ...
 
 
-def taken(store: Store, epoch: Epoch, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Images, labels and rows of the step (1,) of an epoch."""
-    rows, draws = epoch.at(at)
-    return store.augmented(rows, draws), store.labels[rows], rows
+def taken(store: Store, epoch: Epoch, at: Tensor) -> tuple[Tensor, Tensor, Epoch]:
+    """Images and labels of the step (1,) of an epoch, and its draws."""
+    now = epoch.at(at)
+    return store.augmented(now.rows, now.draws), store.labels[now.rows], now
 
 
 class EagerStep:
@@ -69,7 +69,7 @@ class EagerStep:
 
     def open(self, epoch: Epoch, log: Tensor | None) -> None:
         if self.epoch is None:
-            self.epoch = epoch.clone()
+            self.epoch = epoch.each(torch.clone)
         for mine, theirs in zip(self.epoch.tensors(), epoch.tensors(), strict=True):
             mine.copy_(theirs)  # in place: a captured graph reads them where they were
         if log is not None:
@@ -81,9 +81,8 @@ class EagerStep:
         return self.values
 
     def __call__(self) -> None:
-        assert self.epoch is not None, "open an epoch first"
         at = self.clock.step.view(1)
-        batch = Batch(*self.taken(self.store, self.epoch, at), self.clock)
+        batch = self.batch(at)
         self.seen(batch.x)
         self.optimizer.zero_grad(set_to_none=True)
         terms, out = self.objective.terms(batch)
@@ -92,6 +91,15 @@ class EagerStep:
         watched = self.objective.watched(out, batch.y)
         self.keep(at, terms if watched is None else terms | {WATCHED: watched})
         self.clock.step.add_(1)
+
+    def batch(self, at: Tensor) -> Batch:
+        """What the epoch has drawn for this step, as plug-ins hand it on."""
+        assert self.epoch is not None, "open an epoch first"
+        x, y, now = self.taken(self.store, self.epoch, at)
+        batch = Batch(x, y, now.rows, self.clock)
+        for plugin, drawn in zip(self.objective.plugins, now.plugins, strict=True):
+            batch = plugin.batch(batch, drawn)
+        return batch
 
     def update(self) -> None:
         method = self.objective.method
@@ -102,7 +110,7 @@ class EagerStep:
         self.optimizer.step()
         method.stepped(self.clock)
         for plugin in self.objective.plugins:
-            plugin.stepped(method.net)
+            plugin.stepped(method.net, self.clock)
 
     def keep(self, at: Tensor, values: dict[str, Tensor]) -> None:
         self.names = tuple(values)
@@ -122,8 +130,8 @@ class CompiledStep:
         torch._dynamo.config.fail_on_recompile_limit_hit = True  # rather than run on, slowly and without a word
         # The weights of a backbone are cast one by one; side by side, many such small kernels become one.
         options = {"combo_kernels": True} if step.store.device.type == "cuda" else None
-        for module in step.objective.method.modules():
-            if isinstance(module, Backbone) and module._compiled_call_impl is None:
+        for module in (part for root in step.objective.parts for part in backbone_parts(root)):
+            if module._compiled_call_impl is None:
                 module.compile(dynamic=False, options=options)
         step.taken = torch.compile(taken)
 
@@ -144,6 +152,15 @@ class CompiledStep:
     def __call__(self) -> None:
         with torch.compiler.set_stance("default"), fusing(), tried_convolutions():
             self.step()
+
+
+def backbone_parts(module: nn.Module) -> Iterator[nn.Module]:
+    """What is to be compiled of every backbone; one inside another is the outer one's to name."""
+    if isinstance(module, Backbone):
+        yield from module.to_compile()
+    else:
+        for child in module.children():
+            yield from backbone_parts(child)
 
 
 class GraphStep:
@@ -211,16 +228,16 @@ def frozen_aside(step: EagerStep) -> Iterator[None]:
     asked for; what else a frozen network may be shown depends on the main branch, and stays on it.
     """
     stream, ready, images = torch.cuda.Stream(), torch.cuda.Event(), [torch.empty(0)]
-    said: list[Outputs] = []  # kept until the step is over: their memory is the side stream's, and others read it
-    frozen = [module for module in step.objective.method.modules() if isinstance(module, Frozen)]
+    said: list[object] = []  # kept until the step is over: their memory is the side stream's, and others read it
+    frozen = [m for part in step.objective.parts for m in part.modules() if isinstance(m, Frozen)]
 
     def seen(x: Tensor) -> None:
         images[0] = x
         said.clear()
         ready.record()
 
-    def aside(forward: Callable[[Tensor], Outputs]) -> Callable[[Tensor], Outputs]:
-        def run(x: Tensor) -> Outputs:
+    def aside(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        def run(x: Tensor) -> Any:
             if x is not images[0]:
                 return forward(x)
             stream.wait_event(ready)
@@ -283,14 +300,14 @@ def eager_between_steps(engine: str) -> contextlib.AbstractContextManager[object
     return torch.compiler.set_stance("force_eager")
 
 
-def set_precision(method: nn.Module, precision: str, device: torch.device) -> None:
+def set_precision(part: nn.Module, precision: str, device: torch.device) -> None:
     """Backbones in bfloat16 under `bf16`; convolutions in TensorFloat-32 under `tf32`; channels last on a GPU."""
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    for module in method.modules():
+    for module in part.modules():
         if isinstance(module, Network):
             module.precision = torch.bfloat16 if precision == "bf16" else None
     if device.type == "cuda":
-        method.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def choose_precision(precision: str, device: torch.device) -> str:

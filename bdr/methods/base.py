@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.losses import cross_entropy, distillation
-from bdr.nets import Frozen, Resumable
+from bdr.nets import Resumable, Teacher
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
 
@@ -147,6 +147,6 @@ class Method(nn.Module, ABC):
         return scores.get(self.readout, scores["cnn"])
 
     def parameter_count(self) -> int:
-        """Parameters kept for inference: frozen teachers are not."""
-        frozen = {id(p) for m in self.modules() if isinstance(m, Frozen) for p in m.parameters()}
-        return sum(p.numel() for p in self.parameters() if id(p) not in frozen)
+        """Parameters kept for inference: teachers are not."""
+        teaching = {id(p) for m in self.modules() if isinstance(m, Teacher) for p in m.parameters()}
+        return sum(p.numel() for p in self.parameters() if id(p) not in teaching)

@@ -17,6 +17,7 @@ what is told, and what the next network is taught, is corrected, and nobody has 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.methods.base import Method, classified_and_distilled
-from bdr.nets import Frozen, Head, LinearHead, MakeBackbone, Network, Resumable
+from bdr.nets import Head, LinearHead, MakeNetwork, Network, Resumable, Teacher
 from bdr.types import Batch, Classify, Phase, Stage
 
 EPOCHS = 250  # of the first stage in the schedule that the second one's is stated for
@@ -100,7 +101,7 @@ class BiC(Method):
 
     def __init__(
         self,
-        make: MakeBackbone,
+        make: MakeNetwork,
         temperature: float = 2.0,
         held: float = 0.1,
         beta_decay: float = 0.1,
@@ -111,9 +112,8 @@ class BiC(Method):
             raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
         if not 0 < held < 1:
             raise ValueError(f"held = {held} is not allowed: it is a share, more than 0 and less than 1")
-        backbone = make()
-        self.net = Network(backbone, CorrectedHead(backbone.dim, keep_corrections))
-        self.teacher = Frozen(self.net)
+        self.net = make(partial(CorrectedHead, keep=keep_corrections))
+        self.teacher = Teacher(self.net)
         self.temperature, self.held, self.beta_decay = temperature, held, beta_decay
 
     def begin(self, phase: Phase, pool: Pool) -> None:

@@ -22,7 +22,7 @@ from bdr.data.pool import Pool
 from bdr.fusing import fused
 from bdr.losses import distillation
 from bdr.methods.base import Method
-from bdr.nets import Frozen, LinearHead, MakeBackbone, Network, Resumable
+from bdr.nets import LinearHead, MakeNetwork, Network, Resumable, Teacher
 from bdr.types import Batch, Classify, Clock, Phase, Stage
 
 
@@ -65,15 +65,14 @@ class E2E(Method):
     keeps = ("some", "all")
     loudness: Tensor  # of the noise in this stage
 
-    def __init__(self, make: MakeBackbone, temperature: float = 2.0, noise: float = 0.3) -> None:
+    def __init__(self, make: MakeNetwork, temperature: float = 2.0, noise: float = 0.3) -> None:
         super().__init__()
         if temperature <= 0:
             raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
         if noise < 0:
             raise ValueError(f"noise = {noise} is not allowed: it is 0 or more")
-        backbone = make()
-        self.net, self.heads = Network(backbone, LinearHead(backbone.dim)), Heads()
-        self.teacher, self.unbalanced = Frozen(self.net), Frozen(self.net)
+        self.net, self.heads = make(LinearHead), Heads()
+        self.teacher, self.unbalanced = Teacher(self.net), Teacher(self.net)
         self.register_buffer("loudness", torch.zeros(()))
         self.temperature, self.noise = temperature, noise
 
@@ -94,7 +93,7 @@ class E2E(Method):
         balanced = stage.name == "balanced"
         if balanced:
             self.unbalanced.refill(self.net)
-        self.loudness.fill_(0.0 if balanced else self.noise / pool.batch_size(stage.draw, 0, stage.batch))
+        self.loudness.fill_(0.0 if balanced else self.noise / pool.batch_size(stage, 0))
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         out = self.net(batch.x)

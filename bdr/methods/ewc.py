@@ -14,12 +14,12 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.methods.importance import Held, fisher, merged
-from bdr.nets import MakeBackbone
+from bdr.nets import MakeNetwork
 from bdr.types import Phase
 
 
 class EWC(Held):
-    def __init__(self, make: MakeBackbone, weight: float = 5000.0, fisher_batch: int = 64) -> None:
+    def __init__(self, make: MakeNetwork, weight: float = 5000.0, fisher_batch: int = 64) -> None:
         super().__init__(make, weight / 2)
         if fisher_batch < 1:
             raise ValueError(f"fisher_batch = {fisher_batch} is not allowed: it is 1 or more")

@@ -17,7 +17,7 @@ from torch import Tensor
 from bdr.data.pool import Pool
 from bdr.losses import binary, one_hot
 from bdr.methods.base import Method
-from bdr.nets import Frozen, LinearHead, MakeBackbone, Network
+from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Outputs, Phase
 
 
@@ -26,11 +26,10 @@ class ICaRL(Method):
     distillation = "distillation"
     readout = "nme"
 
-    def __init__(self, make: MakeBackbone) -> None:
+    def __init__(self, make: MakeNetwork) -> None:
         super().__init__()
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
-        self.teacher = Frozen(self.net)
+        self.net = make(LinearHead)
+        self.teacher = Teacher(self.net)
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         self.net.head.grow(phase.new)

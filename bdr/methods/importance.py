@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bdr.data.pool import Pool, evaluating
 from bdr.fusing import fused
 from bdr.methods.base import Method, Present
-from bdr.nets import LinearHead, MakeBackbone, Network
+from bdr.nets import LinearHead, MakeNetwork, Network
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
 
@@ -136,11 +136,10 @@ class Held(Method, ABC):
     net: Network[LinearHead]
     distillation = "penalty"
 
-    def __init__(self, make: MakeBackbone, factor: float) -> None:
+    def __init__(self, make: MakeNetwork, factor: float) -> None:
         super().__init__()
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
-        self.anchor, self.present = Anchor(backbone), Present()
+        self.net = make(LinearHead)
+        self.anchor, self.present = Anchor(self.net.backbone), Present()
         self.factor = factor  # how much the penalty counts
 
     def begin(self, phase: Phase, pool: Pool) -> None:
@@ -166,7 +165,7 @@ class Held(Method, ABC):
 class Walked(Held, ABC):
     """Abstract: the same, with an eye on what each parameter gains on its way."""
 
-    def __init__(self, make: MakeBackbone, factor: float, damping: float) -> None:
+    def __init__(self, make: MakeNetwork, factor: float, damping: float) -> None:
         super().__init__(make, factor)
         if damping <= 0:
             raise ValueError(f"damping = {damping} is not allowed: it is more than 0")

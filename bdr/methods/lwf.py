@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.methods.base import Method, Present, classified_and_distilled
-from bdr.nets import Frozen, LinearHead, MakeBackbone, Network
+from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
@@ -20,13 +20,12 @@ class LwF(Method):
     net: Network[LinearHead]
     distillation = "distillation"
 
-    def __init__(self, make: MakeBackbone, weight: float = 1.0, temperature: float = 2.0) -> None:
+    def __init__(self, make: MakeNetwork, weight: float = 1.0, temperature: float = 2.0) -> None:
         super().__init__()
         if temperature <= 0:
             raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
-        self.teacher, self.present = Frozen(self.net), Present()
+        self.net = make(LinearHead)
+        self.teacher, self.present = Teacher(self.net), Present()
         self.weight, self.temperature = weight, temperature
 
     def begin(self, phase: Phase, pool: Pool) -> None:

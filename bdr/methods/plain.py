@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.methods.base import Method
-from bdr.nets import LinearHead, MakeBackbone, Network
+from bdr.nets import LinearHead, MakeNetwork, Network
 from bdr.types import Batch, Classify, Phase
 
 
@@ -23,10 +23,9 @@ class Plain(Method, ABC):
 
     net: Network[LinearHead]
 
-    def __init__(self, make: MakeBackbone) -> None:
+    def __init__(self, make: MakeNetwork) -> None:
         super().__init__()
-        self.make, backbone = make, make()
-        self.net = Network(backbone, LinearHead(backbone.dim))
+        self.make, self.net = make, make(LinearHead)
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         self.net.head.grow(phase.new)
@@ -55,5 +54,5 @@ class Joint(Plain):
     @torch.no_grad()
     def begin(self, phase: Phase, pool: Pool) -> None:
         """Fresh weights, in place: the backbone may be compiled."""
-        self.net.backbone.load_state_dict(self.make().state_dict())
+        self.net.backbone.load_state_dict(self.make(LinearHead).backbone.state_dict())
         self.net.head.restart(phase.seen)

@@ -19,6 +19,7 @@ so that the published code's loss is softmax cross-entropy wherever the right cl
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -29,7 +30,7 @@ from bdr.data.pool import Pool
 from bdr.fusing import fused
 from bdr.losses import cosine_distance, one_hot
 from bdr.methods.base import Method
-from bdr.nets import Frozen, MakeBackbone, Network, ProxyHead
+from bdr.nets import MakeNetwork, Network, ProxyHead, Teacher
 from bdr.nets.proxies import kmeans
 from bdr.seeding import generator
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
@@ -84,7 +85,7 @@ class PODNet(Method):
 
     def __init__(
         self,
-        make: MakeBackbone,
+        make: MakeNetwork,
         lambda_flat: float = 1.0,
         lambda_spatial: float = 3.0,
         proxies: int = 10,
@@ -97,9 +98,8 @@ class PODNet(Method):
             raise ValueError(f"proxies = {proxies} is not allowed: a class has at least one")
         if nca not in ("coded", "printed"):
             raise ValueError(f"no nca '{nca}'; there are coded, printed")
-        backbone = make(last_relu=False, maps=True)
-        self.net = Network(backbone, ProxyHead(backbone.dim, proxies, eta))
-        self.teacher = Frozen(self.net)
+        self.net = make(partial(ProxyHead, proxies=proxies, eta=eta), last_relu=False, maps=True)
+        self.teacher = Teacher(self.net)
         self.lambda_flat, self.lambda_spatial, self.nca, self.margin = lambda_flat, lambda_spatial, nca, margin
 
     def begin(self, phase: Phase, pool: Pool) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.methods.importance import Walked, fisher, merged
-from bdr.nets import MakeBackbone
+from bdr.nets import MakeNetwork
 from bdr.types import Phase
 
 
@@ -27,7 +27,7 @@ class RWalk(Walked):
     fisher: Tensor  # (P,) these two make the importance
     score: Tensor  # (P,)
 
-    def __init__(self, make: MakeBackbone, weight: float = 1.0, damping: float = 0.1, fisher_batch: int = 64) -> None:
+    def __init__(self, make: MakeNetwork, weight: float = 1.0, damping: float = 0.1, fisher_batch: int = 64) -> None:
         super().__init__(make, weight, damping)
         if fisher_batch < 1:
             raise ValueError(f"fisher_batch = {fisher_batch} is not allowed: it is 1 or more")

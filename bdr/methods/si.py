@@ -19,12 +19,12 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.methods.importance import Walked
-from bdr.nets import MakeBackbone
+from bdr.nets import MakeNetwork
 from bdr.types import Phase
 
 
 class SI(Walked):
-    def __init__(self, make: MakeBackbone, weight: float = 0.1, damping: float = 0.1) -> None:
+    def __init__(self, make: MakeNetwork, weight: float = 0.1, damping: float = 0.1) -> None:
         super().__init__(make, weight, damping)
 
     @torch.no_grad()

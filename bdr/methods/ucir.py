@@ -11,6 +11,8 @@ CwD and BDR experiments: new embeddings start at random; `imprint` gives the ori
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,7 +21,7 @@ from bdr.data.pool import Pool
 from bdr.fusing import fused
 from bdr.losses import cosine_distance, masked_mean, old_mass
 from bdr.methods.base import Method
-from bdr.nets import CosineHead, Frozen, MakeBackbone, Network
+from bdr.nets import CosineHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
@@ -37,7 +39,7 @@ class UCIR(Method):
 
     def __init__(
         self,
-        make: MakeBackbone,
+        make: MakeNetwork,
         lambda_base: float = 5.0,
         margin: float = 0.5,
         negatives: int = 2,
@@ -47,9 +49,8 @@ class UCIR(Method):
         super().__init__()
         if negatives < 1:
             raise ValueError(f"negatives = {negatives}: margin ranking needs at least one")
-        backbone = make(last_relu=False)
-        self.net = Network(backbone, CosineHead(backbone.dim, eta))
-        self.teacher = Frozen(self.net)
+        self.net = make(partial(CosineHead, eta=eta), last_relu=False)
+        self.teacher = Teacher(self.net)
         self.lambda_base, self.margin, self.negatives, self.imprint = lambda_base, margin, negatives, imprint
 
     def begin(self, phase: Phase, pool: Pool) -> None:

@@ -13,11 +13,13 @@ and the aligned network is what is asked, what teaches the next one, and where t
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.methods.base import Method, classified_and_distilled
-from bdr.nets import Frozen, LinearHead, MakeBackbone, Network
+from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Clock, Phase, Stage
 
 
@@ -27,7 +29,7 @@ class WA(Method):
 
     def __init__(
         self,
-        make: MakeBackbone,
+        make: MakeNetwork,
         temperature: float = 2.0,
         clamp: bool = True,
         reset_after_warmup: bool = False,
@@ -35,9 +37,8 @@ class WA(Method):
         super().__init__()
         if temperature <= 0:
             raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
-        backbone = make()
-        self.net = Network(backbone, LinearHead(backbone.dim, bias=False))
-        self.teacher = Frozen(self.net)
+        self.net = make(partial(LinearHead, bias=False))
+        self.teacher = Teacher(self.net)
         self.temperature, self.clamp, self.reset_after_warmup = temperature, clamp, reset_after_warmup
 
     def begin(self, phase: Phase, pool: Pool) -> None:

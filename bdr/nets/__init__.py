@@ -1,6 +1,6 @@
 """Networks: the table of backbones by name."""
 
-from bdr.nets.base import Backbone, Features, Frozen, Head, MakeBackbone, Network, Resumable
+from bdr.nets.base import Backbone, Features, Frozen, Head, MakeNetwork, Network, Resumable, Teacher
 from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
@@ -21,8 +21,9 @@ __all__ = [
     "Frozen",
     "Head",
     "LinearHead",
-    "MakeBackbone",
+    "MakeNetwork",
     "Network",
     "ProxyHead",
     "Resumable",
+    "Teacher",
 ]

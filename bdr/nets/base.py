@@ -1,11 +1,11 @@
-"""What every network is made of: a backbone, a head that grows, the two together, and a frozen copy."""
+"""What every network is made of: a backbone, a head that grows, the two together, and frozen copies."""
 
 from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -51,13 +51,17 @@ class Features(NamedTuple):
         return cls(x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32)), maps)
 
 
-class Backbone(nn.Module, ABC):
+class Backbone(Resumable, ABC):
     """Images to features. Backbones are what the engine compiles and runs in low precision."""
 
     dim: int
 
     @abstractmethod
     def forward(self, x: Tensor) -> Features: ...
+
+    def to_compile(self) -> Sequence[nn.Module]:
+        """The parts that stay as they are from phase to phase: one that grows names those inside it."""
+        return [self]
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -70,9 +74,6 @@ class BatchNorm(nn.BatchNorm2d):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         state_dict.pop(f"{prefix}num_batches_tracked", None)
         nn.Module._load_from_state_dict(self, state_dict, prefix, *rest)
-
-
-MakeBackbone = Callable[..., Backbone]  # make(last_relu=True) -> Backbone
 
 
 class Head(Resumable, ABC):
@@ -112,8 +113,16 @@ class Network(nn.Module, Generic[H]):
         return Outputs(logits, seen.pooled, scale, seen.maps)
 
 
+class MakeNetwork(Protocol):
+    """Builds the network of a run around the head that a method asks for."""
+
+    def __call__(self, head: Callable[[int], H], **options: Any) -> Network[H]:
+        """`head` is called with the number of features; options are the backbone's, such as last_relu and maps."""
+        ...
+
+
 class Frozen(nn.Module, Generic[N]):
-    """A copy without gradients that no `train()` wakes up; refilled in place, so that captured graphs stay valid."""
+    """A part without gradients that no `train()` wakes up. It may run beside what learns."""
 
     net: N
 
@@ -121,16 +130,20 @@ class Frozen(nn.Module, Generic[N]):
         super().__init__()
         self.net = copy.deepcopy(net).requires_grad_(False).eval()
 
+    def train(self, mode: bool = True) -> Self:
+        return self
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Any:
+        return self.net(x)
+
+
+class Teacher(Frozen[N]):
+    """The network as it was, for training alone; refilled in place, so that captured graphs stay valid."""
+
     @torch.no_grad()
     def refill(self, net: N) -> None:
         if layouts_of(self.net) != layouts_of(net):
             lay_out(self.net, layouts_of(net))
         self.net.to(next(net.parameters()).device).load_state_dict(net.state_dict())
         self.net.requires_grad_(False).eval()
-
-    def train(self, mode: bool = True) -> Frozen[N]:
-        return self
-
-    @torch.no_grad()
-    def forward(self, x: Tensor) -> Outputs:
-        return self.net(x)

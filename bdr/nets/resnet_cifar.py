@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.nets.base import Backbone, BatchNorm, Features
+from bdr.types import ImageShape
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -77,16 +78,16 @@ def initialise(module: nn.Module) -> None:
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-def resnet18(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
+def resnet18(shape: ImageShape, last_relu: bool = True, maps: bool = False) -> ResNet:
     """ResNet-18 with the CIFAR stem: 512 features, 11.17 M parameters."""
-    return ResNet((64, 128, 256, 512), 2, channels, last_relu, maps)
+    return ResNet((64, 128, 256, 512), 2, shape.channels, last_relu, maps)
 
 
-def resnet18_der(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
+def resnet18_der(shape: ImageShape, last_relu: bool = True, maps: bool = False) -> ResNet:
     """The same as DER starts it: the last batch norm of each block at zero."""
-    return ResNet((64, 128, 256, 512), 2, channels, last_relu, maps, zero_init=True)
+    return ResNet((64, 128, 256, 512), 2, shape.channels, last_relu, maps, zero_init=True)
 
 
-def resnet32(channels: int = 3, last_relu: bool = True, maps: bool = False) -> ResNet:
+def resnet32(shape: ImageShape, last_relu: bool = True, maps: bool = False) -> ResNet:
     """ResNet-32 with convolutional shortcuts: 64 features, 0.47 M parameters."""
-    return ResNet((16, 32, 64), 5, channels, last_relu, maps)
+    return ResNet((16, 32, 64), 5, shape.channels, last_relu, maps)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from bdr.nets.base import Backbone, BatchNorm, Features
 from bdr.nets.resnet_cifar import conv3x3, initialise
+from bdr.types import ImageShape
 
 WIDTHS = (32, 64, 64)
 
@@ -16,7 +17,7 @@ class SmallNet(Backbone):
 
     dim = WIDTHS[-1]
 
-    def __init__(self, channels: int = 1, last_relu: bool = True, maps: bool = False) -> None:
+    def __init__(self, channels: int, last_relu: bool = True, maps: bool = False) -> None:
         super().__init__()
         inputs = (channels, *WIDTHS[:-1])
         self.convs = nn.ModuleList(conv3x3(i, o) for i, o in zip(inputs, WIDTHS, strict=True))
@@ -33,6 +34,6 @@ class SmallNet(Backbone):
         return Features.of(x, tuple(maps) if self.keeps_maps else ())
 
 
-def small(channels: int = 1, last_relu: bool = True, maps: bool = False) -> SmallNet:
+def small(shape: ImageShape, last_relu: bool = True, maps: bool = False) -> SmallNet:
     """Three convolutions for images of a few pixels: 64 features, 0.06 M parameters."""
-    return SmallNet(channels, last_relu, maps)
+    return SmallNet(shape.channels, last_relu, maps)

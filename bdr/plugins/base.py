@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Census
-from bdr.nets import MakeBackbone, Resumable
-from bdr.types import Batch, Classify, Outputs, Phase, Stage
+from bdr.nets import MakeNetwork, Resumable
+from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
 
 class Plugin(Resumable):
@@ -18,8 +19,8 @@ class Plugin(Resumable):
     role: str | None = None  # "prior" | "draw" | "net": at most one plug-in of each, checked before training
     needs_exemplars = False  # refused with a memory that holds none
 
-    def net(self, make: MakeBackbone) -> MakeBackbone:
-        """Wraps what builds the backbone."""
+    def net(self, make: MakeNetwork) -> MakeNetwork:
+        """Wraps what builds the network."""
         return make
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
@@ -29,7 +30,15 @@ class Plugin(Resumable):
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         """Before every stage that it acts in, on the census of what that stage draws."""
 
-    def observe(self, out: Outputs, y: Tensor) -> None:
+    def draws(self, steps: int, size: int, chance: torch.Generator) -> tuple[Tensor, ...]:
+        """What `batch` needs of chance in an epoch of so many steps: tensors (steps, ...), drawn all at once."""
+        return ()
+
+    def batch(self, batch: Batch, drawn: tuple[Tensor, ...]) -> Batch:
+        """Changes what the method sees; `drawn` is the part of the draws that belongs to this step."""
+        return batch
+
+    def observe(self, batch: Batch, out: Outputs) -> None:
         """Once a training batch, before the loss; the only place where state moves in a step."""
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
@@ -44,15 +53,15 @@ class Plugin(Resumable):
         """How much each of those terms counts."""
         return {}
 
-    def report(self, phase: Phase) -> dict[str, Tensor]:
+    def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """Numbers about itself for the records, read once an epoch."""
         return {}
 
-    def stepped(self, net: nn.Module) -> None:
+    def stepped(self, net: nn.Module, clock: Clock) -> None:
         """After the optimiser's step."""
 
     def stages(self, phase: Phase, stages: list[Stage]) -> list[Stage]:
-        """Changes how stages draw."""
+        """Changes how stages draw, or what alternates with them."""
         return stages
 
 

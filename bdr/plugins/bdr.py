@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bdr.balance import BDR
 from bdr.data.pool import Census
 from bdr.plugins.base import Prior
-from bdr.types import Classify, Outputs, Phase
+from bdr.types import Batch, Classify, Outputs, Phase
 
 Formula = Literal["corrected", "released", "anchored"]
 Components = Literal["cr+dc+momentum", "cr+dc", "cr"]
@@ -40,10 +40,10 @@ class BDRPlugin(Prior):
         self.balance.begin(census.labels, out.features, phase.seen)
         warn_of_small_scale(self.balance.offset, out.scale)
 
-    def observe(self, out: Outputs, y: Tensor) -> None:
-        self.balance.observe(out.features, y)
+    def observe(self, batch: Batch, out: Outputs) -> None:
+        self.balance.observe(out.features, batch.y)
 
-    def report(self, phase: Phase) -> dict[str, Tensor]:
+    def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """Mean offset and spread of old and of new classes."""
         series = {"offset": self.balance.offset, "spread": self.balance.spread}
         old = {f"{name}_old": values[: phase.old].mean() for name, values in series.items()}
