@@ -22,6 +22,10 @@ OWN_STAGES = {
     "podnet": Stage(epochs=160, schedule="cosine"),
 }
 
+# Networks that methods bring with them, and those that stand in for them on handwritten digits.
+OWN_NETS: dict[str, str] = {}
+DIGITS_NETS: dict[str, str] = {}
+
 # Augmentation that methods bring with them.
 OWN_AUGMENT = {
     "e2e": {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5},
@@ -51,7 +55,7 @@ def der_frame(method: str, *plugins: str) -> Config:
         order="der-2",
         memory=KEPT.get(method, "20/class"),
         herding="dot",
-        net="resnet18-der",
+        net=OWN_NETS.get(method, "resnet18-der"),
         statistics="der",
         augment=OWN_AUGMENT.get(method, {"brightness": 63 / 255}),
         stage=OWN_STAGES.get(method, Stage(epochs=170, warmup=10, drops=(110, 130))),
@@ -60,7 +64,7 @@ def der_frame(method: str, *plugins: str) -> Config:
 
 def own_fields(method: str) -> dict[str, Any]:
     """What a method brings to data that no paper has trained it on: its memory, network and training."""
-    net = "resnet18" if method in PAPER_FRAME or ":" in method else "resnet18-der"
+    net = "resnet18" if method in PAPER_FRAME or ":" in method else OWN_NETS.get(method, "resnet18-der")
     return {"memory": KEPT.get(method, "20/class"), "net": net, "stage": OWN_STAGES.get(method, Stage())}
 
 
@@ -108,7 +112,7 @@ def digits(method: str = "ucir", *plugins: str) -> Config:
         base=4,
         step=2,
         memory=KEPT.get(method, "2/class"),
-        net="small",
+        net=DIGITS_NETS.get(method, "small"),
         stage=Stage(epochs=20, batch=32, drops=(12, 17), **DIGITS_STAGES.get(method, {})),
         stages=DIGITS_LATER.get(method, {}),
     )

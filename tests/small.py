@@ -27,6 +27,9 @@ def make_flat(head, last_relu=True):
     return Network(Flat(), head(5))
 
 
+OWN_MAKERS = {}  # of methods that need a network of another kind: make(head, **options) for images of 8 x 8 pixels
+
+
 def make_store(counts, seed=0, side=4, channels=1, augment=STILL):
     """So many random images of each class, in mixed order."""
     chance = torch.Generator().manual_seed(seed)

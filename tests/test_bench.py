@@ -43,7 +43,7 @@ def test_a_later_step_counts_the_teacher(tmp_path) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_any_method_can_be_timed(name) -> None:
-    config = configuration(f"{name}+cwd", TINY, {"device": "cpu", "net": "small", "stage": {"batch": 8}})
+    config = configuration(f"{name}+cwd", TINY, {"device": "cpu", "stage": {"batch": 8}})
     assert flops_of_step(config, random_images(TINY), later=True) > 0
 
 

@@ -11,7 +11,7 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
-from small import make_batch, make_flat, make_pool
+from small import OWN_MAKERS, make_batch, make_flat, make_pool
 from test_cli import SHORT, typed
 from torch import nn
 
@@ -75,7 +75,7 @@ class World:
         images = make_pool(COUNTS, side=8).store
         self.store = Store(images.pixels, images.labels, (0.4,), (0.3,), images.augment, device)
         self.memory = Memory(Quota(3, per_class=True))
-        self.method = METHODS[method](make).to(device)
+        self.method = METHODS[method](OWN_MAKERS.get(method, make)).to(device)
         self.plugins = [PLUGINS[name]() for name in plugins]
         self.device = device
         for phase in PHASES[: index + 1]:

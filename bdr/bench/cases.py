@@ -22,7 +22,7 @@ from bdr.engine.checkpoint import Position
 from bdr.engine.fit import Fit
 from bdr.engine.run import Experiment
 from bdr.engine.step import eager_between_steps
-from bdr.recipes import KEPT, cifar100
+from bdr.recipes import DIGITS_NETS, KEPT, OWN_NETS, cifar100
 from bdr.types import Phase, Stage
 
 NOWHERE = Path("bench-writes-nothing")
@@ -70,9 +70,20 @@ def random_images(shape: Shape) -> DataSet:
     return from_arrays(x, y, x[few], y[few], augment=Augment(4, True), name="random")
 
 
+def plain_net(device: torch.device) -> str:
+    return "resnet18" if device.type == "cuda" else "small"
+
+
+def net_of(method: str, device: torch.device) -> str:
+    """What a method runs on: its own network where it brings one."""
+    own = OWN_NETS if device.type == "cuda" else DIGITS_NETS
+    return own.get(method, plain_net(device))
+
+
 def configuration(what: str, shape: Shape, fields: dict[str, Any]) -> Config:
     method, *plugins = what.split("+")
     memory = KEPT.get(method, shape.memory)
+    fields = {"net": net_of(method, torch.device(fields["device"]))} | fields
     about = {"data": "random", "base": shape.base, "step": shape.step, "memory": memory, "share": False}
     return changed(cifar100(method, *plugins), about | {"order": "seed-1993"} | fields)
 

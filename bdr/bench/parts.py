@@ -69,7 +69,7 @@ def bench_scaling(device: str, classes: Sequence[int], memories: Sequence[int], 
     for count in classes:
         for memory in memories:
             shape = Shape(count, count // 2, count // 2, max(4, memory), 32 if gpu else 8, f"{memory}/class")
-            fields: dict[str, Any] = {"device": str(where), "net": "resnet18" if gpu else "small"}
+            fields: dict[str, Any] = {"device": str(where)}
             fields["stage"] = {"batch": 128 if gpu else 32}
             timing = time_case("ucir+bdr", True, shape, random_images(shape), steps or (200 if gpu else 3), fields)
             speed = {"ms/step": timing.ms_per_step, "images/s": timing.images_per_second}

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bdr.assemble import choose_device
 from bdr.bench.baseline import time_baseline
-from bdr.bench.cases import SMALL, Shape, Timing, random_images, seconds_of, time_case
+from bdr.bench.cases import SMALL, Shape, Timing, plain_net, random_images, seconds_of, time_case
 from bdr.bench.tables import keep, ratio_table, ratios, speed_table
 from bdr.describe import describe_device
 from bdr.engine.step import choose_engine
@@ -31,7 +31,7 @@ def bench_steps(
     where = choose_device(device)
     gpu = where.type == "cuda"
     shape, steps = (Shape(), steps or 300) if gpu else (SMALL, steps or 3)
-    fields: dict[str, Any] = {"device": str(where), "net": net or ("resnet18" if gpu else "small")}
+    fields: dict[str, Any] = {"device": str(where)} | ({"net": net} if net else {})
     size = batch or (128 if gpu else 32)
     data = random_images(shape)
     chosen = list(engines) or (["graph", "eager"] if gpu else ["eager"])
@@ -44,7 +44,7 @@ def bench_steps(
                 timings.append(time_case(case, later, shape, data, steps, config))
                 console.print(line_of(timings[-1]), markup=False)
     if baseline:
-        timings.append(time_baseline(fields["net"], data, shape.base, size, min(steps, 20), where))
+        timings.append(time_baseline(net or plain_net(where), data, shape.base, size, min(steps, 20), where))
         console.print(line_of(timings[-1]), markup=False)
     report(console, timings, what[0], where, out)
 

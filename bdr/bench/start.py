@@ -71,7 +71,7 @@ def main(what: str, device: str, path: str, started: str) -> None:
     where = choose_device(device)
     gpu = where.type == "cuda"
     shape = Shape(images=500) if gpu else SMALL
-    fields: dict[str, Any] = {"device": str(where), "net": "resnet18" if gpu else "small", "keep": "none"}
+    fields: dict[str, Any] = {"device": str(where), "keep": "none"}
     fields["stage"] = {"epochs": EPOCHS, "batch": 128 if gpu else 32}
     config, watch = configuration(what, shape, fields | {"phases": PHASES}), Watch()
     execute(plan_run(config, Path(path), Path(path), random_images(shape)), watch)
