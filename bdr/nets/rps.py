@@ -18,14 +18,27 @@ from bdr.nets.resnet_cifar import conv3x3, initialise
 from bdr.types import ImageShape
 
 
-def simple(inputs: int, outputs: int) -> nn.Sequential:
+class Simple(nn.Module):
     """What sees the images, and what skips a layer that changes the width."""
-    return nn.Sequential(conv3x3(inputs, outputs), BatchNorm(outputs), nn.ReLU())
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv, self.bn = conv3x3(inputs, outputs), BatchNorm(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.bn(self.conv(x)))
 
 
-def residual(inputs: int, outputs: int) -> nn.Sequential:
+class Residual(nn.Module):
     """A residual block without its shortcut."""
-    return nn.Sequential(*simple(inputs, outputs), conv3x3(outputs, outputs), BatchNorm(outputs))
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = conv3x3(inputs, outputs), BatchNorm(outputs)
+        self.conv2, self.bn2 = conv3x3(outputs, outputs), BatchNorm(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
 
 
 class Layer(nn.Module):
@@ -34,12 +47,12 @@ class Layer(nn.Module):
     def __init__(self, inputs: int, outputs: int, first: bool, halves: bool) -> None:
         super().__init__()
         self.inputs, self.outputs, self.first, self.halves = inputs, outputs, first, halves
-        self.skip = nn.Identity() if inputs == outputs else simple(inputs, outputs)
+        self.skip = nn.Identity() if inputs == outputs else Simple(inputs, outputs)
         self.chosen = nn.ModuleDict()
 
     def use(self, number: int) -> None:
         if str(number) not in self.chosen:
-            made = (simple if self.first else residual)(self.inputs, self.outputs)
+            made = (Simple if self.first else Residual)(self.inputs, self.outputs)
             self.chosen[str(number)] = made.apply(initialise)
 
     def forward(self, x: Tensor) -> Tensor:

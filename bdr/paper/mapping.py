@@ -63,7 +63,8 @@ DER_TRAINING: Settings = (
 )
 DER_NOTE = (
     "T2 in DER's frame: order der-2, dot herding, brightness 63/255, its statistics; 170 epochs, warm-up 10, drops at "
-    "110 and 130, unless a method brings its own training; RPSNet in natural order, its exemplars by chance. The paper's ± there is over class orders, ours over "
+    "110 and 130, unless a method brings its own training; RPSNet in natural order, its exemplars by chance. The "
+    "paper's ± there is over class orders, ours over "
     "training seeds of one order."
 )
 LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # tables 1 and 9 do not say; it is the setting of all the others
