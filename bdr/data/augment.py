@@ -120,8 +120,8 @@ def turned(crop: Tensor, angle: Tensor) -> Tensor:
     (height, width), radians = crop.shape[1:3], torch.deg2rad(angle)[:, None, None]
     down = torch.arange(height, device=crop.device)[:, None] - (height - 1) / 2
     right = torch.arange(width, device=crop.device) - (width - 1) / 2
-    y = (radians.cos() * down - radians.sin() * right + height / 2).floor().long()  # (B, H, W)
-    x = (radians.sin() * down + radians.cos() * right + width / 2).floor().long()
+    y = (radians.cos() * down + radians.sin() * right + height / 2).floor().long()  # (B, H, W)
+    x = (radians.cos() * right - radians.sin() * down + width / 2).floor().long()
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
     row = torch.arange(len(crop), device=crop.device)[:, None, None]
     return crop[row, y.clamp(0, height - 1), x.clamp(0, width - 1)] * inside[..., None]
