@@ -185,7 +185,7 @@ def checked_stage(stage: Stage) -> Stage:
 
 def checked_augment(own: Augment, given: Mapping[str, Any]) -> Augment:
     augment = replace(own, **checked(Augment, given, "augment"))
-    for name in ("pad", "brightness", "additive"):
+    for name in ("pad", "brightness", "additive", "rotation"):
         if getattr(augment, name) < 0:
             raise UsageError(f"augment.{name} = {getattr(augment, name)} is not allowed: it is 0 or more")
     for name in ("contrast", "uncropped"):

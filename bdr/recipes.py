@@ -20,15 +20,21 @@ OWN_STAGES = {
     "bic": Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4),
     "icarl": Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),
     "podnet": Stage(epochs=160, schedule="cosine"),
+    "rpsnet": Stage(epochs=100, optimizer="adamw", lr=1e-3, weight_decay=0.0, drops=(20, 40, 60, 80), drop=0.5),
 }
 
 # Networks that methods bring with them, and those that stand in for them on handwritten digits.
-OWN_NETS: dict[str, str] = {}
-DIGITS_NETS: dict[str, str] = {}
+OWN_NETS: dict[str, str] = {
+    "rpsnet": "rps",
+}
+DIGITS_NETS: dict[str, str] = {
+    "rpsnet": "rps-small",
+}
 
 # Augmentation that methods bring with them.
 OWN_AUGMENT = {
     "e2e": {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5},
+    "rpsnet": {"rotation": 10.0},
 }
 
 
@@ -79,6 +85,7 @@ DIGITS_STAGES: dict[str, dict[str, Any]] = {
     "bic": {"lr": 0.03},
     "icarl": {"lr": 1.0},
     "podnet": {"schedule": "cosine"},
+    "rpsnet": {"optimizer": "adamw", "lr": 3e-3, "weight_decay": 0.0},
     "wa": {"lr": 0.03},
 }
 
@@ -166,6 +173,12 @@ def podnet_original() -> Config:
     return cifar100("podnet").model_copy(update={"net": "resnet32"})
 
 
+def rpsnet_original() -> Config:
+    """RPSNet as its own paper has it: classes in natural order, 2,000 exemplars in total, chosen by chance."""
+    plain = {"statistics": "default", "order": "natural", "herding": "random", "base": 0, "step": 10}
+    return cifar100("rpsnet").model_copy(update={"memory": "2000", **plain})
+
+
 def cwd() -> Config:
     """CwD, row 3 of table 4: UCIR with class-wise decorrelation in the first phase."""
     return cifar100("ucir", "cwd")
@@ -202,6 +215,7 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "e2e-original": e2e_original,
     "icarl-original": icarl_original,
     "podnet-original": podnet_original,
+    "rpsnet-original": rpsnet_original,
     "ucir-der": ucir_der,
     "ucir-original": ucir_original,
     "wa-original": wa_original,

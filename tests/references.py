@@ -152,8 +152,8 @@ def slow_herd_dot(features, quota, rounds=1000):
     return chosen
 
 
-def slow_augment(image, pad, top, left, mirror, bright, mean, std, added=0.0, contrast=1.0):
-    """(H, W, C) bytes to (C, H, W) numbers: tone, pad with zeros, crop, mirror, brighten, and only then normalise."""
+def slow_augment(image, pad, top, left, mirror, bright, mean, std, added=0.0, contrast=1.0, angle=0.0):
+    """(H, W, C) bytes to (C, H, W) numbers: tone, pad with zeros, crop, mirror, brighten, turn; only then normalise."""
     height, width, channels = image.shape
     image = image / 255
     for c in range(channels):
@@ -163,5 +163,19 @@ def slow_augment(image, pad, top, left, mirror, bright, mean, std, added=0.0, co
     padded[pad : pad + height, pad : pad + width] = image
     crop = padded[top : top + height, left : left + width]
     crop = crop[:, ::-1] if mirror else crop
-    crop = np.minimum(crop * bright, 1.0)
+    crop = slow_turn(np.minimum(crop * bright, 1.0), angle)
     return np.stack([(crop[:, :, c] - mean[c]) / std[c] for c in range(channels)])
+
+
+def slow_turn(image, degrees):
+    """(H, W, C) turned pixel by pixel: each looks where it came from, and stays black if that is outside."""
+    height, width, _ = image.shape
+    turned, (sine, cosine) = np.zeros_like(image), (f(math.radians(degrees)) for f in (math.sin, math.cos))
+    for i in range(height):
+        for j in range(width):
+            down, right = i - (height - 1) / 2, j - (width - 1) / 2
+            y = math.floor(cosine * down + sine * right + height / 2)
+            x = math.floor(cosine * right - sine * down + width / 2)
+            if 0 <= y < height and 0 <= x < width:
+                turned[i, j] = image[y, x]
+    return turned

@@ -1,5 +1,7 @@
 """Augmentation of whole batches against one image at a time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from bdr.engine.step import taken
 from bdr.types import Stage
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+TURNING = Augment(rotation=10.0)
 TWELVE = Augment(additive=63 / 255, contrast=0.8, uncropped=0.5)  # the twelve kinds of E2E
 
 
@@ -28,9 +31,8 @@ def applied(augment, pixels, rows, draws):
 def one_by_one(augment, pixels, rows, draws):
     done = []
     for i, row in enumerate(rows.tolist()):
-        *crop, added, contrast = (None if column is None else column[i].item() for column in tuple(draws))
-        tone = {"added": added or 0.0, "contrast": 1.0 if contrast is None else contrast}
-        done.append(slow_augment(pixels[row].numpy(), augment.pad, *crop, MEAN, STD, **tone))
+        drawn = {name: column[i].item() for name, column in draws._asdict().items() if column is not None}
+        done.append(slow_augment(pixels[row].numpy(), augment.pad, mean=MEAN, std=STD, **drawn))
     return torch.tensor(np.stack(done), dtype=torch.float32)
 
 
@@ -40,10 +42,11 @@ def one_by_one(augment, pixels, rows, draws):
     flip=st.booleans(),
     brightness=st.sampled_from([0.0, 63 / 255, 0.9]),
     tone=st.sampled_from([(0.0, 0.0, 0.0), (63 / 255, 0.8, 0.5), (0.9, 0.0, 0.0), (0.0, 1.0, 0.3)]),
+    rotation=st.sampled_from([0.0, 10.0, 180.0]),
     seed=st.integers(0, 999),
 )
-def test_a_batch_is_its_images_one_by_one(pad, flip, brightness, tone, seed):
-    augment, pixels = Augment(pad, flip, brightness, *tone), pictures(seed=seed)
+def test_a_batch_is_its_images_one_by_one(pad, flip, brightness, tone, rotation, seed):
+    augment, pixels = Augment(pad, flip, brightness, *tone, rotation), pictures(seed=seed)
     chance = torch.Generator().manual_seed(seed)
     rows = torch.randint(6, (9,), generator=chance)
     draws = augment.draw(9, chance)
@@ -67,7 +70,7 @@ def test_brightness_stops_at_white():
     torch.testing.assert_close(applied(augment, pixels, torch.tensor([0]), draws)[0, :, 0, 0], white)
 
 
-@pytest.mark.parametrize("augment", [Augment(), Augment(0, False), Augment(3, True, 0.5), TWELVE])
+@pytest.mark.parametrize("augment", [Augment(), Augment(0, False), Augment(3, True, 0.5), TWELVE, TURNING])
 def test_the_draws_of_none_leave_images_as_they_are(augment):
     pixels, rows = pictures(), torch.tensor([4, 0, 0, 5])
     plain = ((pixels[rows] / 255 - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)
@@ -172,7 +175,38 @@ def test_padding_stays_black_when_an_image_is_brightened():
     torch.testing.assert_close(image[0, 0], torch.tensor([[0.0, 0.0], [0.7, 0.7]]))
 
 
-@pytest.mark.parametrize("augment", [Augment(), TWELVE])
+# Angles
+
+
+def test_images_are_turned_by_quarters_as_by_hand():
+    square = pictures(height=6, width=6)
+    for quarters in range(-2, 3):
+        draws = TURNING.none(6, "cpu")._replace(angle=torch.full((6,), 90.0 * quarters))
+        image, plain = (applied(TURNING, square, torch.arange(6), each) for each in (draws, TURNING.none(6, "cpu")))
+        torch.testing.assert_close(image, plain.rot90(quarters, (2, 3)))
+
+
+def test_corners_that_an_image_turns_away_from_are_black():
+    white, draws = torch.full((1, 9, 9, 1), 255, dtype=torch.uint8), TURNING.none(1, "cpu")
+    image = TURNING.apply(
+        white, torch.tensor([0]), draws._replace(angle=torch.tensor([45.0])), torch.zeros(1), torch.ones(1)
+    )
+    assert [image[0, 0, i, j].item() for i, j in ((0, 0), (0, 8), (8, 0), (8, 8), (4, 4), (0, 4))] == [0, 0, 0, 0, 1, 1]
+
+
+def test_angles_lie_evenly_on_both_sides_within_the_rotation():
+    angle = drawn(TURNING).angle
+    assert (float(angle.min()), float(angle.max())) == pytest.approx((-10, 10), abs=0.02)
+    assert (float(angle.mean()), float(angle.std())) == pytest.approx((0, 20 / 12**0.5), abs=0.15)
+
+
+def test_angles_come_after_the_draws_that_were_there_before():
+    before, turning = drawn(TWELVE), drawn(replace(TWELVE, rotation=10.0))
+    assert before.angle is None
+    assert all(torch.equal(a, b) for a, b in zip(before.columns(), turning.columns()[:-1], strict=True))
+
+
+@pytest.mark.parametrize("augment", [Augment(), TWELVE, TURNING])
 def test_a_compiled_augmentation_is_the_eager_one(augment):
     pool, at = make_pool((9, 8), augment=augment), torch.tensor([1])
     epoch = pool.epoch(Stage(batch=5), 0, 0)

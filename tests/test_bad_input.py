@@ -152,6 +152,7 @@ def test_unknown_settings_are_told_what_there_is(refused, setting, sentence):
         *("stage.warmup=-1", "stage.momentum=-1", "stage.weight_decay=-1", "stage.clip=-1", "stage=5"),
         *("bdr.m=2", "bdr.m=-0.1", "bdr.beta=x", "bdr.tau=.nan", "ucir.eta=big", "ucir.eta=.inf", "ucir.imprint=3"),
         *("augment.pad=-1", "augment.pad=x", "augment.flip=2", "augment.brightness=-1", "augment.brightness=.nan"),
+        "augment.rotation=-1",
         *("seed=-1", "seed=x", "val=1", "val=-0.1", "val=0.999", "phases=0", "size=2", "checkpoint_every=-1"),
         *("memory=x", "memory=-3", "memory=5/classes", "uneven=maybe", "order=5", "root=3", "settings=3", "base=-1"),
     ],

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class Draws(NamedTuple):
-    """One row a sample: where the crop starts, whether it is mirrored, how bright it is; and its tone, if drawn."""
+    """One row a sample: where the crop starts, whether it is mirrored, how bright it is; tone and angle, if drawn."""
 
     top: Tensor  # (B,) int64 in [0, 2 pad]
     left: Tensor  # (B,) int64 in [0, 2 pad]
@@ -23,6 +23,7 @@ class Draws(NamedTuple):
     bright: Tensor  # (B,) float32 in [1 - brightness, 1 + brightness]
     added: Tensor | None = None  # (B,) float32 in [-additive, additive]
     contrast: Tensor | None = None  # (B,) float32 in [1 - contrast, 1 + contrast]
+    angle: Tensor | None = None  # (B,) float32 in [-rotation, rotation], degrees
 
     def columns(self) -> tuple[Tensor, ...]:
         """Those that are drawn."""
@@ -42,6 +43,7 @@ class Augment:
 
     With `additive` or `contrast` an image keeps its tone, or has its brightness moved, or its contrast stretched around
     the mean of each channel: one of these, all equally likely. The share `uncropped` is not shifted by a crop.
+    Last of all it is turned by up to `rotation` degrees either way, and its corners are left black.
     """
 
     pad: int = 4
@@ -50,6 +52,7 @@ class Augment:
     additive: float = 0.0
     contrast: float = 0.0
     uncropped: float = 0.0
+    rotation: float = 0.0
 
     @property
     def tones(self) -> bool:
@@ -62,7 +65,8 @@ class Augment:
         mirrored = (mirror < 0.5) & self.flip
         draws = Draws(top, left, mirrored, 1 + self.brightness * (2 * bright - 1))
         draws = self.with_tones(draws, generator) if self.tones else draws
-        return self.partly_cropped(draws, generator) if self.uncropped else draws
+        draws = self.partly_cropped(draws, generator) if self.uncropped else draws
+        return self.with_angles(draws, generator) if self.rotation else draws
 
     def with_tones(self, draws: Draws, generator: torch.Generator) -> Draws:
         kinds = 1 + (self.additive > 0) + (self.contrast > 0)
@@ -75,6 +79,10 @@ class Augment:
     def partly_cropped(self, draws: Draws, generator: torch.Generator) -> Draws:
         whole = torch.rand(len(draws.top), generator=generator, device=generator.device) < self.uncropped
         return draws._replace(top=draws.top.where(~whole, self.pad), left=draws.left.where(~whole, self.pad))
+
+    def with_angles(self, draws: Draws, generator: torch.Generator) -> Draws:
+        share = torch.rand(len(draws.top), generator=generator, device=generator.device)
+        return draws._replace(angle=self.rotation * (2 * share - 1))
 
     def none(self, count: int, device: torch.device | str) -> Draws:
         """The draws that leave an image as it is."""
@@ -94,6 +102,7 @@ class Augment:
         if draws.contrast is not None or draws.added is not None:
             crop = toned(crop, draws, pixels[rows].float().mean((1, 2), keepdim=True) / 255)
         crop = (crop * inside[..., None] * draws.bright[:, None, None, None]).clamp(max=1)
+        crop = crop if draws.angle is None else turned(crop, draws.angle)
         return ((crop - mean) / std).permute(0, 3, 1, 2)
 
 
@@ -104,3 +113,15 @@ def toned(crop: Tensor, draws: Draws, mean: Tensor) -> Tensor:
     if draws.added is not None:
         crop = crop + draws.added[:, None, None, None]
     return crop.clamp(0, 1)
+
+
+def turned(crop: Tensor, angle: Tensor) -> Tensor:
+    """Crops (B, H, W, C) turned around their middle by degrees (B,): nearest pixels, black where there is none."""
+    (height, width), radians = crop.shape[1:3], torch.deg2rad(angle)[:, None, None]
+    down = torch.arange(height, device=crop.device)[:, None] - (height - 1) / 2
+    right = torch.arange(width, device=crop.device) - (width - 1) / 2
+    y = (radians.cos() * down + radians.sin() * right + height / 2).floor().long()  # (B, H, W)
+    x = (radians.cos() * right - radians.sin() * down + width / 2).floor().long()
+    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    row = torch.arange(len(crop), device=crop.device)[:, None, None]
+    return crop[row, y.clamp(0, height - 1), x.clamp(0, width - 1)] * inside[..., None]

@@ -8,6 +8,7 @@ from bdr.methods.icarl import ICaRL
 from bdr.methods.lwf import LwF
 from bdr.methods.plain import Finetune, Joint, Replay
 from bdr.methods.podnet import PODNet
+from bdr.methods.rpsnet import RPSNet
 from bdr.methods.rwalk import RWalk
 from bdr.methods.si import SI
 from bdr.methods.ucir import UCIR
@@ -23,6 +24,7 @@ METHODS: dict[str, type[Method]] = {
     "lwf": LwF,
     "podnet": PODNet,
     "replay": Replay,
+    "rpsnet": RPSNet,
     "rwalk": RWalk,
     "si": SI,
     "ucir": UCIR,
@@ -43,6 +45,7 @@ __all__ = [
     "LwF",
     "Method",
     "PODNet",
+    "RPSNet",
     "RWalk",
     "Replay",
 ]

@@ -1,15 +1,20 @@
 """Networks: the table of backbones by name."""
 
+from collections.abc import Callable
+
 from bdr.nets.base import Backbone, Features, Frozen, Head, MakeNetwork, Network, Resumable, Teacher
 from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
+from bdr.nets.rps import PathNet, rps, rps_small
 from bdr.nets.small import small
 
-NETS = {
+NETS: dict[str, Callable[..., Backbone]] = {
     "resnet18": resnet18,
     "resnet18-der": resnet18_der,
     "resnet32": resnet32,
+    "rps": rps,
+    "rps-small": rps_small,
     "small": small,
 }
 
@@ -23,6 +28,7 @@ __all__ = [
     "LinearHead",
     "MakeNetwork",
     "Network",
+    "PathNet",
     "ProxyHead",
     "Resumable",
     "Teacher",

@@ -60,7 +60,10 @@ class Backbone(Resumable, ABC):
     def forward(self, x: Tensor) -> Features: ...
 
     def to_compile(self) -> Sequence[nn.Module]:
-        """The parts that stay as they are from phase to phase: one that grows names those inside it."""
+        """The parts that stay as they are from phase to phase: one that grows names those inside it.
+
+        Each has a `forward` of its own: of torch's own modules, nn.Sequential among them, the compiler skips the code.
+        """
         return [self]
 
 
