@@ -64,7 +64,7 @@ def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision:
 
 def augment_facts(augment: Augment) -> str:
     """In words; what came later than the first records is named where it is on."""
-    later = {"additive": augment.additive, "contrast": augment.contrast, "uncropped": augment.uncropped}
+    later = {name: value for name, value in asdict(augment).items() if name not in ("pad", "flip", "brightness")}
     named = "".join(f", {name} {value:g}" for name, value in later.items() if value)
     return f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}{named}"
 

@@ -19,6 +19,14 @@ from bdr.errors import BdrError
 
 EPOCHS = 2  # the first of a phase compiles and captures, the second says what training itself takes
 PHASES = 4
+COLUMNS = {
+    "start": "start to first step s",
+    "imports": "of it imports s",
+    "plan": "data and plan s",
+    "opening": "up to the stage s",
+    "first_change": "into phase 1 s",
+    "change": "later phase changes s",
+}
 
 
 def bench_start(what: str, device: str) -> Sheet:
@@ -28,8 +36,7 @@ def bench_start(what: str, device: str) -> Sheet:
     with tempfile.TemporaryDirectory() as folder:
         for cache in ("empty", "filled"):
             found = measure(what, device, Path(folder), cache)
-            begun = {"start to first step s": found["start"], "into phase 1 s": found["first_change"]}
-            sheet.add({"compile cache": cache} | begun | {"later phase changes s": found["change"]})
+            sheet.add({"compile cache": cache} | {name: found[key] for key, name in COLUMNS.items()})
     return sheet
 
 
@@ -64,18 +71,25 @@ def main(what: str, device: str, path: str, started: str) -> None:
     class Watch(Listener):
         def __init__(self) -> None:
             self.epochs: list[tuple[int, float, float]] = []
+            self.stage = 0.0
+
+        def stage_begins(self, phase: Phase, number: int, stage: Stage, epoch: int) -> None:
+            self.stage = self.stage or time.time()
 
         def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
             self.epochs.append((phase.index, time.time(), log.seconds))
 
-    where = choose_device(device)
+    imported, where = time.time(), choose_device(device)
     gpu = where.type == "cuda"
     shape = Shape(images=500) if gpu else SMALL
     fields: dict[str, Any] = {"device": str(where), "keep": "none"}
     fields["stage"] = {"epochs": EPOCHS, "batch": 128 if gpu else 32}
     config, watch = configuration(what, shape, fields | {"phases": PHASES}), Watch()
-    execute(plan_run(config, Path(path), Path(path), random_images(shape)), watch)
-    print(json.dumps(summary(float(started), watch.epochs)))
+    plan = plan_run(config, Path(path), Path(path), random_images(shape))
+    planned = time.time()
+    execute(plan, watch)
+    parts = {"imports": imported - float(started), "plan": planned - imported, "opening": watch.stage - planned}
+    print(json.dumps(summary(float(started), watch.epochs) | parts))
 
 
 if __name__ == "__main__":
