@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bdr.bench.commands import bench_app
 from bdr.errors import BdrError, UsageError
 from bdr.version import __version__
 
@@ -23,7 +24,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, and check the copies you have.")
 app.add_typer(data_app, name="data")
-bench_app = typer.Typer(invoke_without_command=True, help="Measure speed: steps, start, herding, augmentation, growth.")
 app.add_typer(bench_app, name="bench")
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as printed by bdr run.")]
@@ -42,7 +42,6 @@ Precision = Annotated[str | None, typer.Option(help="fp32, tf32 or bf16; bf16 on
 Engine = Annotated[str | None, typer.Option(help="eager, compile or graph; graph on a GPU if not given.")]
 Keep = Annotated[str | None, typer.Option(help="Models to keep: last, all (of every phase) or none.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")]
-BenchOut = Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -328,88 +327,6 @@ def data_verify(
     from bdr.commands import verify_data
 
     verify_data(name, root)
-
-
-@bench_app.callback()
-def bench(context: typer.Context) -> None:
-    """Without a word after it: bdr bench steps."""
-    if context.invoked_subcommand is None:
-        bench_steps()
-
-
-@bench_app.command("steps")
-def bench_steps(
-    what: Annotated[list[str] | None, typer.Argument(help="Cases; the others are compared to the first.")] = None,
-    engine: Annotated[list[str] | None, typer.Option(help="eager, compile, graph; may be given several times.")] = None,
-    device: Device = None,
-    net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps a measurement: 300 on a GPU, 3 on a CPU.")] = None,
-    baseline: Annotated[bool, typer.Option(help="Time a plain PyTorch loop with Pillow and a DataLoader too.")] = True,
-    out: BenchOut = None,
-) -> None:
-    """Time training steps, first and later phase, with and without plug-ins, all in one run as ratios."""
-    from bdr.bench.run import bench_steps as measure
-
-    cases = what or ["ucir", "ucir+cwd", "ucir+bdr"]
-    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out)
-
-
-@bench_app.command("herding")
-def bench_herding(
-    device: Device = None,
-    classes: Annotated[int, typer.Option(help="Classes.")] = 10,
-    images: Annotated[int, typer.Option(help="Images of each.")] = 500,
-    quota: Annotated[int, typer.Option(help="Exemplars of each.")] = 20,
-    out: BenchOut = None,
-) -> None:
-    """Time the choice of exemplars, all classes at once and one by one."""
-    from bdr.bench.parts import bench_herding as measure
-    from bdr.bench.tables import show_sheet
-
-    show_sheet(measure(device or "auto", classes, images, quota), out)
-
-
-@bench_app.command("augment")
-def bench_augment(
-    device: Device = None,
-    batch: Annotated[int, typer.Option(help="Images at once.")] = 128,
-    steps: Annotated[int, typer.Option(help="Batches.")] = 20,
-    out: BenchOut = None,
-) -> None:
-    """Time batched augmentation against Pillow."""
-    from bdr.bench.parts import bench_augment as measure
-    from bdr.bench.tables import show_sheet
-
-    show_sheet(measure(device or "auto", batch, steps), out)
-
-
-@bench_app.command("scaling")
-def bench_scaling(
-    device: Device = None,
-    classes: Annotated[list[int] | None, typer.Option(help="Numbers of classes; may be given several times.")] = None,
-    memory: Annotated[list[int] | None, typer.Option(help="Exemplars a class; may be given several times.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps a measurement.")] = None,
-    out: BenchOut = None,
-) -> None:
-    """Time a later step as classes and memory grow."""
-    from bdr.bench.parts import bench_scaling as measure
-    from bdr.bench.tables import show_sheet
-
-    show_sheet(measure(device or "auto", classes or [10, 100, 1000], memory or [5, 20], steps), out)
-
-
-@bench_app.command("start")
-def bench_start(
-    what: Annotated[str, typer.Argument(help="The run that is started.")] = "ucir+cwd+bdr",
-    device: Device = None,
-    out: BenchOut = None,
-) -> None:
-    """Time a run's way to its first step, and from phase to phase, with an empty and a filled compile cache."""
-    from bdr.bench.start import bench_start as measure
-    from bdr.bench.tables import show_sheet
-
-    show_sheet(measure(what, device or "auto"), out)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from bdr.bench.cases import Shape, Timing, configuration, flops_of_step, random_
 from bdr.bench.parts import bench_augment, bench_herding, bench_scaling
 from bdr.bench.run import bench_steps
 from bdr.bench.start import bench_start, summary
-from bdr.bench.tables import ratios, show_sheet
+from bdr.bench.tables import ratios, show_measured
 from bdr.methods import METHODS
 
 TINY = Shape(classes=8, base=4, step=2, images=8, pixels=8, memory="2/class")
@@ -68,7 +68,7 @@ def test_herding_augmentation_and_scaling_are_sheets(tmp_path, capsys) -> None:
     torch.manual_seed(0)
     assert len(bench_augment("cpu", 16, 1).rows) == 1
     assert [row["classes"] for row in bench_scaling("cpu", [4, 8], [2], 1).rows] == [4, 8]
-    show_sheet(bench_herding("cpu", 3, 10, 2), tmp_path / "kept" / "herding.json")
+    show_measured(bench_herding("cpu", 3, 10, 2), tmp_path / "kept" / "herding.json")
     kept = json.loads((tmp_path / "kept" / "herding.json").read_text())
     assert [row["herding"] for row in kept["rows"]] == ["distance", "dot"]
     assert kept["device"]["name"] == "CPU"

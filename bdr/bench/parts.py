@@ -9,19 +9,21 @@ import torch
 
 from bdr.assemble import choose_device
 from bdr.bench.cases import Shape, begun, configuration, experiment_of, random_images, seconds_of, time_case
-from bdr.bench.tables import Sheet
+from bdr.bench.tables import Measured
 from bdr.data.memory import HERDINGS
 from bdr.describe import describe_device
 from bdr.errors import UsageError
 from bdr.types import Stage
 
 
-def bench_herding(device: str, classes: int, images: int, quota: int) -> Sheet:
+def bench_herding(device: str, classes: int, images: int, quota: int) -> Measured:
     """All herdings on random features of ResNet-18's width, next to one class after the other."""
     where = choose_device(device)
     features = torch.nn.functional.normalize(torch.randn(classes, images, 512, device=where).double(), dim=2)
     present = torch.ones(classes, images, dtype=torch.bool, device=where)
-    sheet = Sheet(f"Herding {quota} of {images} images, {classes} classes, {describe_device(where)['name']}", where)
+    measured = Measured(
+        f"Herding {quota} of {images} images, {classes} classes, {describe_device(where)['name']}", where
+    )
     for name, herd in HERDINGS.items():
         if herd is None:
             continue
@@ -31,14 +33,14 @@ def bench_herding(device: str, classes: int, images: int, quota: int) -> Sheet:
             lambda herd=herd: [herd(features[k : k + 1], present[k : k + 1], quota) for k in range(classes)],  # type: ignore[misc]
             where,
         )
-        sheet.add(
+        measured.add(
             {"herding": name, "all at once ms": 1e3 * together, "one by one ms": 1e3 * singly}
             | {"factor": singly / together}
         )
-    return sheet
+    return measured
 
 
-def bench_augment(device: str, batch: int, steps: int) -> Sheet:
+def bench_augment(device: str, batch: int, steps: int) -> Measured:
     """Batched augmentation on the device, next to Pillow in one process."""
     from bdr.bench.baseline import Pictures
 
@@ -54,18 +56,18 @@ def bench_augment(device: str, batch: int, steps: int) -> Sheet:
     theirs = seconds_of(lambda: [pictures[row % len(pictures)] for row in range(200)], torch.device("cpu"))
     batched, single = steps * epoch.rows.shape[1] / ours, 200 / theirs
     name = describe_device(where)["name"]
-    sheet = Sheet(f"Crop, mirror and normalise, {name}, batch {epoch.rows.shape[1]}", where)
-    sheet.add({"batched images/s": batched, "Pillow, one process, images/s": single, "factor": batched / single})
-    return sheet
+    measured = Measured(f"Crop, mirror and normalise, {name}, batch {epoch.rows.shape[1]}", where)
+    measured.add({"batched images/s": batched, "Pillow, one process, images/s": single, "factor": batched / single})
+    return measured
 
 
-def bench_scaling(device: str, classes: Sequence[int], memories: Sequence[int], steps: int | None) -> Sheet:
+def bench_scaling(device: str, classes: Sequence[int], memories: Sequence[int], steps: int | None) -> Measured:
     """How a later step's time grows with the number of classes and with the memory."""
     where = choose_device(device)
     gpu = where.type == "cuda"
     if min(classes) < 4:
         raise UsageError(f"--classes {min(classes)}: a later phase needs 4 classes or more")
-    sheet = Sheet(f"A later step of ucir+bdr, {describe_device(where)['name']}", where)
+    measured = Measured(f"A later step of ucir+bdr, {describe_device(where)['name']}", where)
     for count in classes:
         for memory in memories:
             shape = Shape(count, count // 2, count // 2, max(4, memory), 32 if gpu else 8, f"{memory}/class")
@@ -73,5 +75,5 @@ def bench_scaling(device: str, classes: Sequence[int], memories: Sequence[int], 
             fields["stage"] = {"batch": 128 if gpu else 32}
             timing = time_case("ucir+bdr", True, shape, random_images(shape), steps or (200 if gpu else 3), fields)
             speed = {"ms/step": timing.ms_per_step, "images/s": timing.images_per_second}
-            sheet.add({"classes": count, "memory": f"{memory}/class"} | speed)
-    return sheet
+            measured.add({"classes": count, "memory": f"{memory}/class"} | speed)
+    return measured

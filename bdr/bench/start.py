@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bdr.assemble import choose_device
-from bdr.bench.tables import Sheet
+from bdr.bench.tables import Measured
 from bdr.describe import describe_device
 from bdr.errors import BdrError
 
@@ -29,15 +29,15 @@ COLUMNS = {
 }
 
 
-def bench_start(what: str, device: str) -> Sheet:
+def bench_start(what: str, device: str) -> Measured:
     """The same short run twice: with an empty compile cache, and with the one that the first has filled."""
     where = choose_device(device)
-    sheet = Sheet(f"Getting going: {what}, {describe_device(where)['name']}", where)
+    measured = Measured(f"Getting going: {what}, {describe_device(where)['name']}", where)
     with tempfile.TemporaryDirectory() as folder:
         for cache in ("empty", "filled"):
             found = measure(what, device, Path(folder), cache)
-            sheet.add({"compile cache": cache} | {name: found[key] for key, name in COLUMNS.items()})
-    return sheet
+            measured.add({"compile cache": cache} | {name: found[key] for key, name in COLUMNS.items()})
+    return measured
 
 
 def measure(what: str, device: str, folder: Path, name: str) -> dict[str, float]:

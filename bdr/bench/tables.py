@@ -19,7 +19,7 @@ from bdr.records import write_atomically
 
 
 @dataclass
-class Sheet:
+class Measured:
     """What a benchmark came to: a title, where it was measured, and rows of named values."""
 
     title: str
@@ -30,21 +30,21 @@ class Sheet:
         self.rows.append(row)
 
 
-def sheet_table(sheet: Sheet) -> Table:
-    table = Table(title=sheet.title, title_justify="left")
-    for name, value in sheet.rows[0].items():
+def measured_table(measured: Measured) -> Table:
+    table = Table(title=measured.title, title_justify="left")
+    for name, value in measured.rows[0].items():
         table.add_column(name, justify="left" if isinstance(value, str) else "right")
-    for row in sheet.rows:
+    for row in measured.rows:
         table.add_row(*(in_words(value) for value in row.values()))
     return table
 
 
-def show_sheet(sheet: Sheet, out: Path | None) -> None:
+def show_measured(measured: Measured, out: Path | None) -> None:
     """On the terminal, and in a file where one is wanted."""
     console = Console(highlight=False)
-    console.print(sheet_table(sheet))
+    console.print(measured_table(measured))
     if out is not None:
-        keep(out, {"title": sheet.title, "rows": sheet.rows}, sheet.device)
+        keep(out, {"title": measured.title, "rows": measured.rows}, measured.device)
         console.print(f"written: {out}", markup=False)
 
 

@@ -22,7 +22,7 @@ from bdr.paper.only import parse_only
 from bdr.paper.schedule import Schedule, parse_seeds, schedule_of
 from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, run_sheet, tally
 from bdr.paper.verdicts import Judged, judge
-from bdr.report.tables import Sheet, as_markdown, as_rich
+from bdr.report.sheets import Sheet, as_markdown, as_rich
 
 Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
 RESULTS = Path("results")

@@ -10,7 +10,8 @@ from bdr.paper.cells import LOSSES, Cell
 from bdr.paper.mapping import DER_NOTE, Wanted
 from bdr.paper.schedule import Job, Schedule
 from bdr.paper.verdicts import ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, Judged
-from bdr.report.tables import NOTHING, Sheet, number
+from bdr.report.sheets import Sheet
+from bdr.report.tables import NOTHING, number
 
 SHORT = {
     "avg_acc_top1": "avg",

@@ -6,19 +6,8 @@ from bdr.report.figures import write_figures
 from bdr.report.groups import Group, by_protocol, group_runs, protocol_notes
 from bdr.report.page import write_page
 from bdr.report.protocols import natural_order
-from bdr.report.tables import (
-    Comparison,
-    Sheet,
-    as_json,
-    as_markdown,
-    as_rich,
-    as_rich_tables,
-    as_text,
-    compare,
-    comparison_sheets,
-    run_sheet,
-    seeds_sheets,
-)
+from bdr.report.sheets import Sheet, as_markdown, as_rich, as_rich_tables, as_text
+from bdr.report.tables import Comparison, as_json, compare, comparison_sheets, run_sheet, seeds_sheets
 
 __all__ = [
     "Comparison",

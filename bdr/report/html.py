@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from bdr.report.tables import Sheet
+from bdr.report.sheets import Sheet
 
 
 class Html(str):

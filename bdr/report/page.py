@@ -13,8 +13,9 @@ from bdr.records import Run, differences, write_atomically
 from bdr.report import plots
 from bdr.report.groups import Group, by_protocol
 from bdr.report.html import Html, facts, join, listing, table, tag
+from bdr.report.sheets import Sheet
 from bdr.report.style import stylesheet, themed
-from bdr.report.tables import Comparison, Sheet, class_names, compare, comparison_sheets, run_sheet, seeds_sheets
+from bdr.report.tables import Comparison, class_names, compare, comparison_sheets, run_sheet, seeds_sheets
 
 READ_ACCURACY = (
     "After each phase the model is tested on every class it has seen so far. A line that stays high forgets little; "

@@ -1,19 +1,17 @@
-"""Comparisons and single runs as tables: for the terminal (rich), as plain text, Markdown and JSON."""
+"""Comparisons and single runs as sheets, and as JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from bdr.errors import UsageError, unknown
 from bdr.metrics import SCALARS, OverSeeds, over_seeds, spread, summary
 from bdr.records import Run
 from bdr.report.groups import Group, by_protocol, group_runs, protocol_notes, readout_of
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from bdr.report.sheets import Sheet
 
 COLUMNS = {
     "average": "average",
@@ -23,20 +21,7 @@ COLUMNS = {
     "forgetting_max": "forgetting (max)",
     "destruction_peak": "destruction peak",
 }
-# where numbers are narrower than their heading
-HYPHENATED = {"forgetting": "forget-\nting", "destruction": "destruc-\ntion"}
 NOTHING = "–"  # noqa: RUF001
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table before it has a form: all cells are text; the first column is a name, the others are numbers."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)
-    texts: tuple[int, ...] = (0,)  # columns that hold words and are set to the left
 
 
 @dataclass(frozen=True)
@@ -209,111 +194,6 @@ def _phase_row(run: Run, line: dict[str, Any], readout: str) -> list[str]:
     cells = [number((line.get(part) or {}).get(readout)) for part in parts]
     names = shortened(class_names(run, line["phase"]))
     return [str(line["phase"]), str(line["seen"]), *cells, number(line.get("seconds"), 0), names]
-
-
-def transposed(sheet: Sheet) -> Sheet:
-    """Columns as rows: for few methods and a narrow terminal."""
-    columns = [[name, *(row[index] for row in sheet.rows)] for index, name in enumerate(sheet.header)]
-    return Sheet(sheet.title, columns[0], columns[1:], sheet.notes)
-
-
-def stacked(sheet: Sheet) -> Sheet:
-    """Words of a header below each other, and spreads below their means: for many methods and a narrow terminal."""
-    header = [name if column in sheet.texts else _in_lines(name) for column, name in enumerate(sheet.header)]
-    return replace(sheet, header=header, rows=[[cell.replace(" ± ", "\n±") for cell in row] for row in sheet.rows])
-
-
-def _in_lines(name: str) -> str:
-    return "\n".join(HYPHENATED.get(word, word) for word in name.split())
-
-
-def unchanged(sheet: Sheet) -> Sheet:
-    return sheet
-
-
-def width_of(sheet: Sheet) -> int:
-    """Characters that the widest cells of all columns take side by side, as `as_rich` sets them."""
-    return 1 + sum(1 + max(map(_width, column)) for column in zip(sheet.header, *sheet.rows, strict=True))
-
-
-def least_width(sheet: Sheet) -> int:
-    """The same where names break at blanks, and only there."""
-    words = [word for row in [sheet.header, *sheet.rows] for word in row[0].split()]
-    others = Sheet(sheet.title, sheet.header[1:], [row[1:] for row in sheet.rows])
-    return 1 + max(map(len, words), default=0) + width_of(others)
-
-
-def _width(cell: str) -> int:
-    return max((len(line) for line in cell.replace(" ± ", "±").split("\n")), default=0)
-
-
-def form_for(sheets: Sequence[Sheet], width: int | None) -> Callable[[Sheet], Sheet]:
-    """One form for all, since they are read together: upright, turned on the side, or stacked."""
-    if width is None or max(map(width_of, sheets)) <= width:
-        return unchanged
-    return transposed if max(width_of(transposed(sheet)) for sheet in sheets) <= width else stacked
-
-
-def as_rich(sheet: Sheet, width: int | None = None) -> Table:
-    """For a terminal; turned on its side, or stacked, where it would not fit into the width."""
-    return as_rich_tables([sheet], width)[0]
-
-
-def as_rich_tables(sheets: Sequence[Sheet], width: int | None = None) -> list[Table]:
-    """Sheets that are read together, all in the same form; to be printed uncropped, since words are not broken."""
-    form = form_for(sheets, width)
-    return [_rich_table(form(sheet), width) for sheet in sheets]
-
-
-def _rich_table(sheet: Sheet, width: int | None) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    caption = Text("\n".join(sheet.notes)) if sheet.notes else None
-    table = Table(title=Text(sheet.title), caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
-    if width is not None and least_width(sheet) > width:
-        table.width = least_width(sheet)  # rather than numbers in pieces
-    for index, name in enumerate(sheet.header):
-        words = index in sheet.texts
-        table.add_column(Text(name), justify="left" if words else "right", overflow="fold", no_wrap=not words)
-    if 0 in sheet.texts:
-        table.columns[0].min_width = max(len(word) for row in [sheet.header, *sheet.rows] for word in row[0].split())
-    for row in sheet.rows:
-        # Text, since a class may be called "[red]"; no space around ±, where a terminal would break the line
-        table.add_row(*(Text(cell.replace(" ± ", "±")) for cell in row))
-    return table
-
-
-def as_text(sheet: Sheet) -> str:
-    """Plain text in aligned columns."""
-    lines = [sheet.header, *sheet.rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(sheet.header))]
-    body = ["  ".join(_aligned(line, widths, sheet.texts)).rstrip() for line in lines]
-    rule = "-" * max(len(line) for line in body)
-    return "\n".join([sheet.title, "", body[0], rule, *body[1:], *([""] if sheet.notes else []), *sheet.notes]) + "\n"
-
-
-def _aligned(cells: list[str], widths: list[int], texts: tuple[int, ...]) -> list[str]:
-    pairs = enumerate(zip(cells, widths, strict=True))
-    return [cell.ljust(width) if column in texts else cell.rjust(width) for column, (cell, width) in pairs]
-
-
-def as_markdown(sheet: Sheet) -> str:
-    """A Markdown table, with the notes as a list below it."""
-    rule = [":---" if column in sheet.texts else "---:" for column in range(len(sheet.header))]
-    lines = [
-        [_markdown(cell) for cell in sheet.header],
-        rule,
-        *([_markdown(cell) for cell in row] for row in sheet.rows),
-    ]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    notes = "".join(f"- {_markdown(note)}\n" for note in sheet.notes)
-    return f"### {_markdown(sheet.title)}\n\n{table}\n" + (f"\n{notes}" if notes else "")
-
-
-def _markdown(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""The words after `bdr bench`, and their options; what they do is imported when it is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bdr.bench.tables import Measured
+
+bench_app = typer.Typer(invoke_without_command=True, help="Measure speed: steps, start, herding, augmentation, growth.")
+
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; chosen by itself if not given.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")]
+
+
+def show(measured: Measured, out: Path | None) -> None:
+    from bdr.bench.tables import show_measured
+
+    show_measured(measured, out)
+
+
+@bench_app.callback()
+def bench(context: typer.Context) -> None:
+    """Without a word after it: bdr bench steps."""
+    if context.invoked_subcommand is None:
+        bench_steps()
+
+
+@bench_app.command("steps")
+def bench_steps(
+    what: Annotated[list[str] | None, typer.Argument(help="Cases; the others are compared to the first.")] = None,
+    engine: Annotated[list[str] | None, typer.Option(help="eager, compile, graph; may be given several times.")] = None,
+    device: Device = None,
+    net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps a measurement: 300 on a GPU, 3 on a CPU.")] = None,
+    baseline: Annotated[bool, typer.Option(help="Time a plain PyTorch loop with Pillow and a DataLoader too.")] = True,
+    out: Out = None,
+) -> None:
+    """Time training steps, first and later phase, with and without plug-ins, all in one run as ratios."""
+    from bdr.bench.run import bench_steps as measure
+
+    cases = what or ["ucir", "ucir+cwd", "ucir+bdr"]
+    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out)
+
+
+@bench_app.command("herding")
+def bench_herding(
+    device: Device = None,
+    classes: Annotated[int, typer.Option(help="Classes.")] = 10,
+    images: Annotated[int, typer.Option(help="Images of each.")] = 500,
+    quota: Annotated[int, typer.Option(help="Exemplars of each.")] = 20,
+    out: Out = None,
+) -> None:
+    """Time the choice of exemplars, all classes at once and one by one."""
+    from bdr.bench.parts import bench_herding as measure
+
+    show(measure(device or "auto", classes, images, quota), out)
+
+
+@bench_app.command("augment")
+def bench_augment(
+    device: Device = None,
+    batch: Annotated[int, typer.Option(help="Images at once.")] = 128,
+    steps: Annotated[int, typer.Option(help="Batches.")] = 20,
+    out: Out = None,
+) -> None:
+    """Time batched augmentation against Pillow."""
+    from bdr.bench.parts import bench_augment as measure
+
+    show(measure(device or "auto", batch, steps), out)
+
+
+@bench_app.command("scaling")
+def bench_scaling(
+    device: Device = None,
+    classes: Annotated[list[int] | None, typer.Option(help="Numbers of classes; may be given several times.")] = None,
+    memory: Annotated[list[int] | None, typer.Option(help="Exemplars a class; may be given several times.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps a measurement.")] = None,
+    out: Out = None,
+) -> None:
+    """Time a later step as classes and memory grow."""
+    from bdr.bench.parts import bench_scaling as measure
+
+    show(measure(device or "auto", classes or [10, 100, 1000], memory or [5, 20], steps), out)
+
+
+@bench_app.command("start")
+def bench_start(
+    what: Annotated[str, typer.Argument(help="The run that is started.")] = "ucir+cwd+bdr",
+    device: Device = None,
+    out: Out = None,
+) -> None:
+    """Time a run's way to its first step, and from phase to phase, with an empty and a filled compile cache."""
+    from bdr.bench.start import bench_start as measure
+
+    show(measure(what, device or "auto"), out)
