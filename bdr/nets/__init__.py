@@ -1,6 +1,7 @@
 """Networks: the table of backbones by name."""
 
-from bdr.nets.base import Backbone, Features, Frozen, Head, MakeNetwork, Network, Resumable, Teacher
+from bdr.nets.aanet import TwoBranches
+from bdr.nets.base import Backbone, Features, Frozen, Head, Levelled, MakeNetwork, Network, Resumable, Teacher
 from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
@@ -20,10 +21,12 @@ __all__ = [
     "Features",
     "Frozen",
     "Head",
+    "Levelled",
     "LinearHead",
     "MakeNetwork",
     "Network",
     "ProxyHead",
     "Resumable",
     "Teacher",
+    "TwoBranches",
 ]
