@@ -61,6 +61,15 @@ class TwoStages(Method):
         return {"ce": classify(out, batch.y).mean()}
 
 
+class TakesTurns(TwoStages):
+    """After every epoch of a stage, one of the head alone, with moments of another kind; dropout in both."""
+
+    def stages(self, phase, base):
+        turn = replace(base, name="turn", draw="fresh", batch=5, optimizer="adamw", lr=0.01, train=("net.head",))
+        backbone = replace(base, train=("net.backbone",))
+        return [backbone if phase.first else replace(backbone, alternate=turn)]
+
+
 class Restless(TwoStages):
     """Draws its head anew before every epoch and after every phase."""
 

@@ -54,8 +54,7 @@ class TwoBranches(Levelled):
         if self.stable is None:
             self.stable = copy.deepcopy(self.plastic)
             scale_convolutions(self.stable)
-            shares = torch.full((self.depth,), 0.5, device=self.aggregation.device)
-            self.aggregation = nn.Parameter(shares, requires_grad=False)
+            self.aggregation = nn.Parameter(self.aggregation.data.new_full((self.depth,), 0.5), requires_grad=False)
 
     def layout(self) -> dict[str, Any]:
         return {"branches": 1 if self.stable is None else 2}
