@@ -531,6 +531,14 @@ def own_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
+def test_what_rests_has_no_gradient_of_an_earlier_stage():
+    method = Plain()
+    gradient_of(method, [])
+    assert all(p.grad is not None for p in method.net.parameters())
+    set_moving(method, ["net.head"])
+    assert {name for name, p in method.named_parameters() if p.grad is not None} == {"net.head.weight", "net.head.bias"}
+
+
 def test_stage_train_moves_exactly_that_part(tmp_path):
     said = typed("run", "ucir", *SHORT, "--set", "stage.train=[net.head]", "--keep", "all", "--out", tmp_path / "run")
     assert said.code == 0, said.err
