@@ -51,7 +51,7 @@ class Plan:
 
     def drawn(self, phase: Phase, stage: Stage) -> int:
         """Images that an epoch of a stage draws."""
-        if stage.draw in ("memory", "rarest"):
+        if stage.draw in ("memory", "rarest", "fresh"):
             return self.exemplars(phase.seen)
         if stage.draw == "held":
             fewest = int(self.experiment.train.labels.bincount().min())
@@ -220,6 +220,16 @@ def check_memory(quota: Quota, classes: int, plugins: Sequence[Plugin]) -> None:
             )
 
 
+def check_parameters(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
+    """A method that keeps something of each parameter cannot be given further ones on the way."""
+    for plugin in plugins:
+        if method.counts_parameters and plugin.adds_parameters:
+            raise UsageError(
+                f"'{name}' needs all parameters of its network from the start, and plug-in '{plugin.name}' adds some "
+                "after the first phase: use another method, or leave the plug-in out"
+            )
+
+
 def check_kept(quota: Quota, method: Method, name: str) -> None:
     """A method may need exemplars, or be one that has none."""
     kind = {0: "none", EVERYTHING: "all"}.get(quota.count, "some")
@@ -259,6 +269,9 @@ def with_alternate_settings(config: Config, stage: Stage) -> Stage:
     if stage.alternate is None:
         return stage
     settings = config.stages.get(stage.alternate.name, {})
+    if "epochs" in settings:
+        alternate = stage.alternate.name
+        raise UsageError(f"stage.{alternate}.epochs is not allowed: '{alternate}' follows each epoch of '{stage.name}'")
     return replace(stage, alternate=with_stage_settings(stage.alternate, settings)[0])
 
 
@@ -302,6 +315,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     shape = image_shape(data)
     method = make_method(config, shape, plugins)
     check_kept(quota, method, config.method)
+    check_parameters(method, config.method, plugins)
     stages = [stages_of(config, method, plugins, phase) for phase in protocol]
     check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
     phases, stages = list(protocol)[: config.phases], stages[: config.phases]

@@ -189,6 +189,18 @@ def cwd_bdr() -> Config:
     return cifar100("ucir", "cwd", "bdr")
 
 
+def aanet() -> Config:
+    """AANet of table 4, as its own code has it: ResNet-32, imprinted embeddings, dot-product herding."""
+    settings = {"ucir": {"imprint": True}}
+    own = {"net": "resnet32", "herding": "dot", "settings": settings}
+    return cifar100("ucir", "aanet").model_copy(update=own)
+
+
+def aanet_readme() -> Config:
+    """AANet as its README runs it: the same with 2,000 exemplars in total, 40 a class at first."""
+    return aanet().model_copy(update={"memory": "2000"})
+
+
 def digits_cwd() -> Config:
     """CwD on handwritten digits: trains in seconds on a CPU."""
     return digits("ucir", "cwd")
@@ -207,6 +219,8 @@ FRAMES: dict[str, Callable[..., Config]] = {
 }
 
 RECIPES: dict[str, Callable[[], Config]] = {
+    "aanet": aanet,
+    "aanet-readme": aanet_readme,
     "bic-original": bic_original,
     "cwd": cwd,
     "cwd-bdr": cwd_bdr,

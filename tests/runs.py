@@ -61,6 +61,20 @@ class TwoStages(Method):
         return {"ce": classify(out, batch.y).mean()}
 
 
+class TakesTurns(TwoStages):
+    """After every epoch of a stage, one of the head alone, with moments of another kind; dropout in both."""
+
+    def stages(self, phase, base):
+        turn = replace(base, name="turn", draw="fresh", batch=5, optimizer="adamw", lr=0.01, train=("net.head",))
+        backbone = replace(base, train=("net.backbone",))
+        return [backbone if phase.first else replace(backbone, alternate=turn)]
+
+    def graded(self, clock):
+        """Noise into every gradient that is there: one that the other stage left behind would take its share."""
+        for slope in (p.grad for p in self.net.parameters() if p.grad is not None):
+            slope.add_(0.01 * torch.randn_like(slope))
+
+
 class Restless(TwoStages):
     """Draws its head anew before every epoch and after every phase."""
 

@@ -229,6 +229,12 @@ def test_the_page_of_a_method_has_its_training(name, data):
     assert row == training(name, data)
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "plugins").glob("*.md")), ids=name_of)
+def test_the_page_of_a_plug_in_has_its_settings_with_their_defaults(page):
+    settings = {field: str(default) for field, (_, default) in fields_of(PLUGINS[page.stem]).items()}
+    assert {row[0]: row[1] for row in rows_below(page, "## Settings")} == settings
+
+
 @pytest.mark.parametrize("name", FRAMES)
 def test_the_frames_are_as_described(name):
     text = section(DOCS / "commands" / "run.md", "## What to run")

@@ -36,6 +36,7 @@ from bdr.records import Run
 from bdr.types import Outputs, Phase, Stage
 
 SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase
+BRANCHED = {1: [("aanet", "cwd", "bdr")]}  # with two heads and two criteria
 COUNTS, OLD = [12, 12, 12, 12, 12], 3
 PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
 SMALL_RUN = {"base": 4, "step": 3, "memory": "3/class", "phases": 2, "val": 0.8, "share": False, "device": "cpu"}
@@ -75,8 +76,10 @@ class World:
         images = make_pool(COUNTS, side=8).store
         self.store = Store(images.pixels, images.labels, (0.4,), (0.3,), images.augment, device)
         self.memory = Memory(Quota(3, per_class=True))
-        self.method = METHODS[method](OWN_MAKERS.get(method, make)).to(device)
-        self.plugins = [PLUGINS[name]() for name in plugins]
+        self.plugins, make = [PLUGINS[name]() for name in plugins], OWN_MAKERS.get(method, make)
+        for plugin in self.plugins:
+            make = plugin.net(make)
+        self.method = METHODS[method](make).to(device)
         self.device = device
         for phase in PHASES[: index + 1]:
             self.enter(phase)
@@ -130,13 +133,17 @@ def losses_and_gradients(objective, batch, compiled):
     return terms | {"total": total} | ({} if watched is None else {"watched": watched}) | slopes
 
 
-@pytest.mark.parametrize(
-    ("index", "plugins"),
-    [(index, plugins) for index, each in SETS.items() for plugins in each],
-    ids=lambda value: "+".join(value) or "plain" if isinstance(value, tuple) else ("first", "later")[value],
-)
-@pytest.mark.parametrize("method", METHODS)
-def test_every_pair_compiles_without_a_break_and_is_the_same(method, plugins, index):
+def pairs():
+    """(method, phase, plug-ins)"""
+    for method in METHODS:
+        several = (SETS, BRANCHED) if method in ("ucir", "icarl") else (SETS,)
+        for index, plugins in ((i, names) for sets in several for i, each in sets.items() for names in each):
+            name = f"{method}-{('first', 'later')[index]}-{'+'.join(plugins) or 'plain'}"
+            yield pytest.param(method, index, plugins, id=name)
+
+
+@pytest.mark.parametrize(("method", "index", "plugins"), list(pairs()))
+def test_every_pair_compiles_without_a_break_and_is_the_same(method, index, plugins):
     torch._dynamo.reset()
     world = World(method, plugins, index)
     for number, stage in enumerate(world.stages(Stage())):
@@ -522,6 +529,14 @@ class Poison(Plugin):
 def own_module(tmp_path, monkeypatch):
     (tmp_path / "own_poison.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_what_rests_has_no_gradient_of_an_earlier_stage():
+    method = Plain()
+    gradient_of(method, [])
+    assert all(p.grad is not None for p in method.net.parameters())
+    set_moving(method, ["net.head"])
+    assert {name for name, p in method.named_parameters() if p.grad is not None} == {"net.head.weight", "net.head.bias"}
 
 
 def test_stage_train_moves_exactly_that_part(tmp_path):

@@ -16,7 +16,7 @@ from bdr.methods import METHODS
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import measured, workload
 from bdr.paper.found import gather
-from bdr.paper.mapping import DATA, SPECS, Reason, Wanted, mapped
+from bdr.paper.mapping import DATA, SPECS, Reason, Wanted, as_printed, mapped
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
 from bdr.paper.schedule import parse_seeds
@@ -144,6 +144,14 @@ def test_constant_rebalancing_is_bdr_without_the_rest():
 def test_what_cannot_be_reproduced_as_printed_says_why(table, only, said):
     reasons = [mapped(one) for one in chosen([table], only)]
     assert all(isinstance(reason, Reason) and said in reason.text for reason in reasons)
+
+
+def test_what_was_run_all_the_same_is_shown_beside_the_reason(tmp_path):
+    one = cell("T4", "AANet")
+    record(tmp_path / "run", as_printed(one).config(1993), 66.5)
+    found = judge_one(tmp_path, one)
+    assert found.values == {1993: pytest.approx(66.5)}
+    assert (found.verdict, found.wanted, found.reason) == ("not run", None, mapped(one))
 
 
 def test_a_method_becomes_runnable_when_it_is_there(monkeypatch):

@@ -33,7 +33,7 @@ from bdr.engine.run import Experiment
 from bdr.methods import METHODS
 
 FLAT = {"net": "runs:flat"}
-OWN, RESTLESS = "runs:TwoStages", "runs:Restless"
+OWN, RESTLESS, TURNS = "runs:TwoStages", "runs:Restless", "runs:TakesTurns"
 HALF_WAY = Position(1, 0, 1, 2)  # inside the second epoch of the second phase
 
 
@@ -289,6 +289,79 @@ def test_a_run_stopped_in_a_second_stage_on_the_exemplars_ends_equal(position, w
     path = train_until(position, tmp_path / "run", OWN, **FLAT)
     api.resume(path)
     assert_equal(path, whole_own)
+
+
+@pytest.fixture(scope="module")
+def whole_turns(one_thread, tmp_path_factory):
+    return train(tmp_path_factory.mktemp("whole") / "run", TURNS, **FLAT)
+
+
+@pytest.mark.parametrize("position", [Position(1, 0, 0, 2), Position(1, 0, 1, 0), Position(2, 0, 1, 3)])
+def test_stages_that_take_turns_end_equal_after_a_stop_inside_and_between_epochs(position, whole_turns, tmp_path):
+    path = train_until(position, tmp_path / "run", TURNS, **FLAT)
+    torch.rand(7)  # whatever else happened meanwhile
+    api.resume(path)
+    assert_equal(path, whole_turns)
+
+
+def test_a_crash_before_the_turn_of_an_epoch_costs_nothing(whole_turns, tmp_path):
+    with pytest.raises(RuntimeError, match="a crash"):
+        train(tmp_path / "run", TURNS, listener=Crash(1, 1), **FLAT)
+    api.resume(tmp_path / "run")
+    assert_equal(tmp_path / "run", whole_turns)
+
+
+def test_without_the_moments_of_the_other_stage_turns_end_elsewhere(whole_turns, tmp_path, monkeypatch):
+    path = train_until(Position(1, 0, 1, 0), tmp_path / "run", TURNS, **FLAT)
+    monkeypatch.setattr(Experiment, "open_fits", with_fresh_moments(Experiment.open_fits))
+    api.resume(path)
+    assert outcome(path)["checkpoint"] != outcome(whole_turns)["checkpoint"]
+
+
+def with_fresh_moments(open_fits):
+    """What alternates is not found under its name."""
+
+    def opened(self, *place):
+        fits = open_fits(self, *place)
+        self.waiting = self.waiting._replace(
+            tensors={k: v for k, v in self.waiting.tensors.items() if not k.startswith("alternate:")}
+        )
+        return fits
+
+    return opened
+
+
+def test_a_stage_and_its_turns_stand_in_the_records_one_after_the_other(whole_turns):
+    names = [(line["phase"], line["epoch"], line["stage"]) for line in outcome(whole_turns)["epochs.jsonl"]]
+    assert names == [(0, 0, "main"), (0, 1, "main")] + [
+        (phase, epoch, stage) for phase in (1, 2) for epoch in (0, 1) for stage in ("main", "turn")
+    ]
+
+
+def test_each_of_two_stages_that_take_turns_moves_what_it_names(tmp_path, monkeypatch):
+    states, alternate = [], Experiment.alternate
+
+    def watched(self, fits, phase, epoch):
+        states.append(copied(self.method))
+        alternate(self, fits, phase, epoch)
+        states.append(copied(self.method))
+        moving = {name.split(".")[1] for name, p in self.method.named_parameters() if p.requires_grad}
+        assert moving == {"backbone"}  # again, for the next epoch
+        assert self.method.net.backbone.training
+
+    monkeypatch.setattr(Experiment, "alternate", watched)
+    train(tmp_path / "run", TURNS, phases=2, **FLAT)
+    before, after, later, _ = states
+    assert changed_parts(before, after) == {"head"}
+    assert changed_parts(after, later) == {"backbone"}
+
+
+def copied(method):
+    return {name: value.clone() for name, value in method.net.state_dict().items()}
+
+
+def changed_parts(one, other):
+    return {name.split(".")[0] for name in one if not torch.equal(one[name], other[name])}
 
 
 @pytest.fixture(scope="module")

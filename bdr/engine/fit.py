@@ -38,10 +38,12 @@ def has_name(parameter: str, wanted: str) -> bool:
 
 
 def set_moving(module: nn.Module, names: Iterable[str]) -> None:
-    """Exactly these parameters move."""
+    """Exactly these parameters move; what rests has no gradient, not even one of an earlier stage."""
     names = tuple(names)
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(any(has_name(name, wanted) for wanted in names))
+        if not parameter.requires_grad:
+            parameter.grad = None
 
 
 def set_modes(module: nn.Module) -> None:

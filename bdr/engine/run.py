@@ -240,34 +240,36 @@ class Experiment:
 
         self.record_epoch(fit, phase, fit.epoch(epoch, first, before, after_step))
         if "alternate" in fits:
-            self.alternate(fits["alternate"], phase, epoch)
-            self.wake(stage)
+            self.alternate(fits, phase, epoch)
         self.position = Position(phase.index, int(fit.number), epoch + 1)
         if epoch + 1 < stage.epochs and (self.stopping() or self.due()):
             self.save(fits)
             self.leave_if_asked()
 
-    def alternate(self, fit: Fit, phase: Phase, epoch: int) -> None:
+    def alternate(self, fits: dict[str, Fit], phase: Phase, epoch: int) -> None:
         """An epoch of what alternates with a stage, from start to end: it is short."""
+        main, fit = fits["optimizer"], fits["alternate"]
         self.wake(fit.stage)
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", fit.number, "epoch", epoch))
-        self.record_terms(fit, phase, fit.epoch(epoch, 0, None, lambda step, log: None))
+        log = fit.epoch(epoch, 0, None, lambda step, log: None)
+        self.record_terms(fit, phase, log, main.objective.plugins)  # none takes part; what they are may have changed
+        self.wake(main.stage)
 
     def record_epoch(self, fit: Fit, phase: Phase, log: EpochLog) -> None:
-        self.record_terms(fit, phase, log)
+        self.record_terms(fit, phase, log, fit.objective.plugins)
         if not phase.first:
             distillation = log.term(self.method.distillation or "")
             self.writer.steps(phase.index, int(fit.number), log.term(WATCHED), distillation)
         self.listener.epoch_ends(phase, fit.stage, log)
 
-    def record_terms(self, fit: Fit, phase: Phase, log: EpochLog) -> None:
+    def record_terms(self, fit: Fit, phase: Phase, log: EpochLog, plugins: Sequence[Plugin]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without any old-class sample
             terms = {name: float(np.nanmean(log.term(name))) for name in log.names}
         loss = sum(log.weights.get(name, 1.0) * value for name, value in terms.items() if name != WATCHED)
         line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
-        told = {plugin.name: plugin.report(phase, self.method.net) for plugin in fit.objective.plugins}
+        told = {plugin.name: plugin.report(phase, self.method.net) for plugin in plugins}
         state = {name: {key: float(value) for key, value in each.items()} for name, each in told.items() if each}
         self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)
 

@@ -92,6 +92,7 @@ class Method(nn.Module, ABC):
     distillation: str | None = None  # the term of `loss` that holds on to the old network, for the analysis
     readout = "cnn"  # by which of the readouts its results are told
     held = 0.0  # share of the exemplars held out of training, for stages that draw "held"
+    counts_parameters = False  # whether the backbone must have all of its parameters from the start
     keeps: tuple[str, ...] = ("none", "some", "all")  # of the images of earlier classes; other memories are refused
 
     def __init__(self) -> None:
@@ -101,6 +102,10 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         """Named terms, unweighted. `classify` is the classification loss to use: plug-ins may stand around it."""
+
+    def classification(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        """The classification loss alone: an objective for stages that concern no other term."""
+        return {"classification": classify(self.net(batch.x), batch.y).mean()}
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         """How much each term counts in the objective; 1 where nothing is said."""

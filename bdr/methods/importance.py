@@ -135,6 +135,7 @@ class Held(Method, ABC):
 
     net: Network[LinearHead]
     distillation = "penalty"
+    counts_parameters = True  # each has its place in a row
 
     def __init__(self, make: MakeNetwork, factor: float) -> None:
         super().__init__()

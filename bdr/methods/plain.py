@@ -50,6 +50,7 @@ class Joint(Plain):
     """Joint training on all images, from fresh weights in every phase: the bound."""
 
     keeps = ("all",)
+    counts_parameters = True  # those of a fresh network take their places
 
     @torch.no_grad()
     def begin(self, phase: Phase, pool: Pool) -> None:

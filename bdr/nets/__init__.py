@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from bdr.nets.base import Backbone, Features, Frozen, Head, MakeNetwork, Network, Resumable, Teacher
+from bdr.nets.aanet import TwoBranches
+from bdr.nets.base import Backbone, Features, Frozen, Head, Levelled, MakeNetwork, Network, Resumable, Teacher
 from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
@@ -25,6 +26,7 @@ __all__ = [
     "Features",
     "Frozen",
     "Head",
+    "Levelled",
     "LinearHead",
     "MakeNetwork",
     "Network",
@@ -32,4 +34,5 @@ __all__ = [
     "ProxyHead",
     "Resumable",
     "Teacher",
+    "TwoBranches",
 ]

@@ -67,6 +67,30 @@ class Backbone(Resumable, ABC):
         return [self]
 
 
+class Level(NamedTuple):
+    """What a level of a backbone makes of what the one before it has made."""
+
+    x: Tensor  # what the next level reads; of the last one, the pooled features (B, D)
+    map: Tensor  # (B, C, H, W) before its last ReLU
+
+
+class Levelled(Backbone, ABC):
+    """A backbone that can be run level by level, from images to pooled features; its forward is one after the other."""
+
+    depth: int  # how many levels
+    keeps_maps: bool
+
+    @abstractmethod
+    def level(self, index: int, x: Tensor) -> Level: ...
+
+    def forward(self, x: Tensor) -> Features:
+        maps = []
+        for index in range(self.depth):
+            x, seen = self.level(index, x)
+            maps.append(seen)
+        return Features(x, tuple(maps) if self.keeps_maps else ())
+
+
 class BatchNorm(nn.BatchNorm2d):
     """Without the count of batches, which a fixed momentum never reads: it would cost a kernel a layer and step."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import Backbone, BatchNorm, Features
+from bdr.nets.base import BatchNorm, Features, Level, Levelled
 from bdr.types import ImageShape
 
 
@@ -33,10 +33,10 @@ class BasicBlock(nn.Module):
         return F.relu(y) if self.last_relu else y
 
 
-class ResNet(Backbone):
+class ResNet(Levelled):
     """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling.
 
-    A stage ends before its last ReLU, where its map is taken, and the next one begins with it.
+    A stage ends before its last ReLU, where its map is taken. The stem belongs to the first level, pooling to the last.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ResNet(Backbone):
         zero_init: bool = False,
     ) -> None:
         super().__init__()
-        self.dim, self.last_relu, self.keeps_maps = widths[-1], last_relu, maps
+        self.dim, self.depth, self.last_relu, self.keeps_maps = widths[-1], len(widths), last_relu, maps
         self.stem, self.bn = conv3x3(channels, widths[0]), BatchNorm(widths[0])
         self.stages = nn.ModuleList()
         inputs = widths[0]
@@ -63,13 +63,11 @@ class ResNet(Backbone):
             for block in (module for module in self.modules() if isinstance(module, BasicBlock)):
                 nn.init.zeros_(block.bn2.weight)
 
-    def forward(self, x: Tensor) -> Features:
-        x, maps = self.bn(self.stem(x)), []
-        for stage in self.stages:
-            x = stage(F.relu(x))
-            maps.append(x)
-        x = F.relu(x) if self.last_relu else x
-        return Features.of(x, tuple(maps) if self.keeps_maps else ())
+    def level(self, index: int, x: Tensor) -> Level:
+        seen = self.stages[index](x if index else F.relu(self.bn(self.stem(x))))
+        if index < self.depth - 1:
+            return Level(F.relu(seen), seen)
+        return Level(Features.of(F.relu(seen) if self.last_relu else seen).pooled, seen)
 
 
 def initialise(module: nn.Module) -> None:

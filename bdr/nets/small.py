@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import Backbone, BatchNorm, Features
+from bdr.nets.base import BatchNorm, Features, Level, Levelled
 from bdr.nets.resnet_cifar import conv3x3, initialise
 from bdr.types import ImageShape
 
 WIDTHS = (32, 64, 64)
 
 
-class SmallNet(Backbone):
+class SmallNet(Levelled):
     """Three convolutions with batch norm, at full, half and quarter resolution; pooled. Maps precede the ReLU."""
 
-    dim = WIDTHS[-1]
+    dim, depth = WIDTHS[-1], len(WIDTHS)
 
     def __init__(self, channels: int, last_relu: bool = True, maps: bool = False) -> None:
         super().__init__()
@@ -25,13 +25,11 @@ class SmallNet(Backbone):
         self.last_relu, self.keeps_maps = last_relu, maps
         self.apply(initialise)
 
-    def forward(self, x: Tensor) -> Features:
-        maps = []
-        for level, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
-            x = norm(conv(F.max_pool2d(x, 2) if level else x))
-            maps.append(x)
-            x = F.relu(x) if self.last_relu or level < len(WIDTHS) - 1 else x
-        return Features.of(x, tuple(maps) if self.keeps_maps else ())
+    def level(self, index: int, x: Tensor) -> Level:
+        seen = self.norms[index](self.convs[index](F.max_pool2d(x, 2) if index else x))
+        if index < self.depth - 1:
+            return Level(F.relu(seen), seen)
+        return Level(Features.of(F.relu(seen) if self.last_relu else seen).pooled, seen)
 
 
 def small(shape: ImageShape, last_relu: bool = True, maps: bool = False) -> SmallNet:

@@ -47,6 +47,7 @@ def measured(runs: Iterable[Run], net: str, device: str) -> Speed | None:
 
 def speed_of(runs: Sequence[Run], circumstances: str) -> Speed | None:
     lines = [line for run in runs for line in run.epochs if line.get("images_per_second")]
+    lines = [line for line in lines if line.get("stage", "main") == "main"]  # what follows it may have less to do
     first = [line["images_per_second"] for line in lines if line["phase"] == 0]
     later = [line["images_per_second"] for line in lines if line["phase"] > 0]
     if not first or not later:

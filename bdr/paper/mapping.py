@@ -49,6 +49,8 @@ CLASSES = {"cifar100": 100}
 IMAGES = {"cifar100": 500}  # training images of each class
 
 PAPER: Settings = (("order", "seed-1993"), ("herding", "distance"), ("net", "resnet18"))
+AANET: Settings = (("order", "seed-1993"), ("herding", "dot"), ("net", "resnet32"))
+AANET_TRAINING: Settings = (("ucir.imprint", True),)
 DER: Settings = (("order", "der-2"), ("herding", "dot"), ("net", "resnet18-der"))
 # Fields and settings that the numbers of single methods in table 2 were made with instead.
 OWN: dict[str, tuple[Settings, Settings]] = {
@@ -72,10 +74,14 @@ LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # tables 1 and 9 do not say; i
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a cell is not run: the paper's number itself ("paper"), the data ("data"), or the method ("version")."""
+    """Why a cell is not run: the paper's number itself ("paper"), the data ("data"), or the method ("version").
+
+    What was run all the same, as printed, is shown beside it.
+    """
 
     kind: str
     text: str
+    wanted: Wanted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ def plain(value: Any) -> str:
 
 AANET_MEMORY = (
     "AANet's CIFAR-100 numbers fit a fixed total memory (the commands of its README: 40 a class at first), not the "
-    "printed exemplars a class"
+    "printed exemplars a class; to run it all the same, the recipe aanet has the latter, aanet-readme the former"
 )
 AS_PRINTED: tuple[tuple[Callable[[Cell], bool], str], ...] = (
     (lambda cell: cell.value is None, "the paper prints a dash"),
@@ -127,9 +133,15 @@ AS_PRINTED: tuple[tuple[Callable[[Cell], bool], str], ...] = (
 
 def mapped(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
     """What a cell asks for, with one formula of BDR for all cells."""
+    asked = as_printed(cell, formula)
     for applies, text in AS_PRINTED:
         if applies(cell):
-            return Reason("paper", text)
+            return Reason("paper", text, asked if isinstance(asked, Wanted) else None)
+    return asked
+
+
+def as_printed(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
+    """What a cell asks for, whatever may be said against its number."""
     if cell.dataset not in DATA:
         return Reason("data", f"{cell.dataset} is not at hand: this version has no data set of that name")
     added = [ADDITIONS.get(part) for part in cell.parts[1:]]
@@ -165,21 +177,25 @@ def with_switches(cell: Cell, spec: str, settings: list[tuple[str, Any]]) -> tup
 
 
 def wanted(cell: Cell, spec: str, settings: list[tuple[str, Any]], formula: str) -> Wanted:
-    """The protocol of the cell's own table: DER's frame for T2, that of the CwD and BDR experiments for the others."""
+    """The protocol of the cell's own table: DER's frame for T2, that of the CwD and BDR experiments for the others.
+
+    AANet stands among the latter with a frame of its own.
+    """
     if "bdr" in spec.split("+"):
         settings = [*settings, ("bdr.formula", formula)]
     limit = LIMIT if cell.B is None else {"B": cell.B, "S": cell.S, "memory": cell.memory}
     memory = "all" if cell.base == "Bound" else limit["memory"]
     scenario = (("base", limit["B"]), ("step", limit["S"]), ("memory", memory))
-    fields, training = frame_of(cell.table, spec.split("+")[0])
+    fields, training = frame_of(cell, spec.split("+")[0])
     return Wanted(spec, DATA[cell.dataset], (*scenario, *fields), (*training, *without_defaults(settings)))
 
 
-def frame_of(table: str, method: str) -> tuple[Settings, Settings]:
-    """Fields and settings of a table's frame; a method of table 2 alone has its training there as its default."""
-    if table != "T2":
-        return PAPER, ()
-    return (DER, DER_TRAINING) if method in PAPER_FRAME else OWN.get(method, (DER, ()))
+def frame_of(cell: Cell, method: str) -> tuple[Settings, Settings]:
+    """Fields and training of the frame that a row was made in."""
+    if cell.table == "T2":
+        # A method that stands in table 2 alone has its training there as its default.
+        return (DER, DER_TRAINING) if method in PAPER_FRAME else OWN.get(method, (DER, ()))
+    return (AANET, AANET_TRAINING) if cell.base.startswith("AANet") else (PAPER, ())
 
 
 def without_defaults(settings: list[tuple[str, Any]]) -> Settings:

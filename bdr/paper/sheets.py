@@ -54,7 +54,7 @@ def row_of(judged: Judged, reasons: Sequence[str]) -> list[str]:
     cell, gain = judged.cell, judged.gain
     digits = digits_of(cell)
     paper = with_spread(OverSeeds(cell.value, cell.std, 0), digits)
-    count = f"{len(judged.values)}{'*' if judged.few_seeds else ''}" if judged.wanted else ""
+    count = f"{len(judged.values)}{'*' if judged.few_seeds else ''}" if judged.wanted or judged.values else ""
     gains = [number(gain.paper, sign=True), number(gain.ours.mean, sign=True)] if gain else ["", ""]
     ours = with_spread(judged.ours, digits)
     difference = number(judged.difference, digits, sign=True)

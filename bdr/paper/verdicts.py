@@ -160,8 +160,9 @@ def gain_of(cell: Cell, values: dict[int, float], results: Results, formula: str
     base = base_of(cell)
     if base is None or base.value is None or cell.value is None:
         return None
-    wanted = mapped(base, formula)
-    runs = results.of(wanted) if isinstance(wanted, Wanted) else {}
+    found = mapped(base, formula)
+    wanted = found if isinstance(found, Wanted) else found.wanted
+    runs = results.of(wanted) if wanted else {}
     theirs = readings(base, runs)
     pairs = {seed: (value, theirs[seed]) for seed, value in values.items() if seed in theirs}
     paper = round(cell.value - base.value, 6)
@@ -175,7 +176,8 @@ def judge(cells: Sequence[Cell], results: Results, formula: str, tolerance: floa
 def judged(cell: Cell, results: Results, formula: str, tolerance: float) -> Judged:
     found = mapped(cell, formula)
     wanted, reason = (found, None) if isinstance(found, Wanted) else (None, found)
-    runs = results.of(wanted) if wanted else {}
+    asked = wanted or (reason.wanted if reason else None)
+    runs = results.of(asked) if asked else {}
     values = readings(cell, runs)
     runs = {seed: runs[seed] for seed in values}
     gain = gain_of(cell, values, results, formula, tolerance)

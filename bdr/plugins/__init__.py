@@ -1,14 +1,16 @@
 """Plug-ins: what can stand around any method's classification loss, and the table of them."""
 
+from bdr.plugins.aanet import AANet
 from bdr.plugins.base import Plugin, Prior, compose
 from bdr.plugins.bdr import BDRPlugin
 from bdr.plugins.cwd import CwD
 from bdr.plugins.la import LogitAdjustment
 
 PLUGINS: dict[str, type[Plugin]] = {
+    "aanet": AANet,
     "bdr": BDRPlugin,
     "cwd": CwD,
     "la": LogitAdjustment,
 }
 
-__all__ = ["PLUGINS", "BDRPlugin", "CwD", "LogitAdjustment", "Plugin", "Prior", "compose"]
+__all__ = ["PLUGINS", "AANet", "BDRPlugin", "CwD", "LogitAdjustment", "Plugin", "Prior", "compose"]

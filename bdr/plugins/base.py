@@ -18,6 +18,7 @@ class Plugin(Resumable):
     name: str = "plugin"  # set from the table, or from the class, when a run is put together
     role: str | None = None  # "prior" | "draw" | "net": at most one plug-in of each, checked before training
     needs_exemplars = False  # refused with a memory that holds none
+    adds_parameters = False  # to the network, after the first phase; refused with a method that counts them
 
     def net(self, make: MakeNetwork) -> MakeNetwork:
         """Wraps what builds the network."""

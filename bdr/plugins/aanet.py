@@ -1,0 +1,79 @@
+"""AANet: Adaptive Aggregation Networks for class-incremental learning (Liu et al., CVPR 2021).
+
+After the first phase the network has two branches, both copies of what it was: a stable one, whose filters rest and
+have learnable scales, and a plastic one, all of which learns. Level by level (eq. 2 and 3)
+
+    h_l = a_l stable_l(h_{l-1})  +  (1 - a_l) plastic_l(h_{l-1})
+
+The branches learn by the method's own objective with the a_l at rest. The a_l, 0.5 at first and not bounded, learn
+after every epoch, with the branches at rest, by the classification loss alone on a balanced draw: all exemplars, and as
+many images of each new class, chosen anew each time. The published code does this at a rate of 1e-8, at which they
+hardly move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from bdr.data.pool import Census
+from bdr.errors import UsageError
+from bdr.nets import Levelled, MakeNetwork, Network, TwoBranches
+from bdr.nets.base import H
+from bdr.plugins.base import Plugin
+from bdr.types import Phase, Stage
+
+WHOLE = ("all", "uniform")  # draws of stages that train on all that a phase has
+
+
+def branches_of(net: nn.Module) -> TwoBranches:
+    found = net.get_submodule("backbone")
+    assert isinstance(found, TwoBranches), "the network was built without `AANet.net`"
+    return found
+
+
+class AANet(Plugin):
+    role = "net"
+    needs_exemplars = True  # the balanced draw has as many images of a new class as of an old one
+    adds_parameters = True
+
+    def __init__(self, aggregation_lr: float = 1e-8) -> None:
+        super().__init__()
+        if aggregation_lr <= 0:
+            raise ValueError(f"aggregation_lr = {aggregation_lr} is not allowed: it is more than 0")
+        self.aggregation_lr = aggregation_lr
+
+    def net(self, make: MakeNetwork) -> MakeNetwork:
+        def make_branched(head: Callable[[int], H], **options: Any) -> Network[H]:
+            net = make(head, **options)
+            if not isinstance(net.backbone, Levelled):
+                kind = type(net.backbone).__name__
+                raise UsageError(
+                    f"'{self.name}' mixes two branches level by level, and {kind} has no levels: use --net resnet18, "
+                    "resnet32 or small, or derive your own from bdr.nets.Levelled"
+                )
+            net.backbone = TwoBranches(net.backbone)
+            return net
+
+        return make_branched
+
+    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
+        if not phase.first:
+            branches_of(net).split()
+
+    def stages(self, phase: Phase, stages: list[Stage]) -> list[Stage]:
+        if phase.first:
+            return stages
+        return [replace(s, alternate=self.aggregating(s)) if s.draw in WHOLE else s for s in stages]
+
+    def aggregating(self, stage: Stage) -> Stage:
+        """The same schedule at a rate of its own, on a balanced draw."""
+        balanced = replace(stage, name="aggregation", draw="fresh", repeat=1, batch=100, lr=self.aggregation_lr)
+        return replace(balanced, loss="classification", train=("net.backbone.aggregation",))
+
+    def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
+        """The share of the stable branch in each level."""
+        return {f"level_{place}": share for place, share in enumerate(branches_of(net).aggregation.detach(), 1)}
