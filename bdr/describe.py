@@ -36,7 +36,9 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision: str, readout: str) -> dict[str, Any]:
+def protocol_facts(
+    config: Config, data: DataSet, protocol: Protocol, precision: str, readout: str, weights: str | None
+) -> dict[str, Any]:
     """What must be equal for two results to be comparable: the facts that papers leave out."""
     stage = config.stage
     return {
@@ -50,6 +52,7 @@ def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision:
         "memory": config.memory,
         "herding": config.herding if config.memory not in ("0", "0/class") else "none",
         "net": config.net,
+        **({"weights": weights[:12]} if weights else {}),
         "augment": augment_facts(data.augment),
         "normalise": f"mean {data.mean}, std {data.std}",
         "epochs": stage.epochs,
@@ -78,9 +81,10 @@ def describe(
     engine: str,
     device: torch.device,
     readout: str,
+    weights: str | None = None,
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how to run it again."""
-    facts = protocol_facts(config, data, protocol, precision, readout)
+    facts = protocol_facts(config, data, protocol, precision, readout, weights)
     made_of = [facts, protocol.order, config.title, config.settings, told(config.stage), config.stages]
     return {
         "title": config.title,
@@ -90,6 +94,7 @@ def describe(
         "order": list(protocol.order),
         "classes": [data.classes[label] for label in protocol.order],
         "phases": [[phase.old, phase.seen] for phase in phases],
+        **({"weights": weights} if weights else {}),  # sha256
         "config": config.model_dump(mode="json"),
         "engine": engine,
         "device": describe_device(device),

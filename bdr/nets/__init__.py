@@ -5,12 +5,15 @@ from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
 from bdr.nets.small import small
+from bdr.nets.vit import VisionTransformer, vit_b16, vit_tiny
 
 NETS = {
     "resnet18": resnet18,
     "resnet18-der": resnet18_der,
     "resnet32": resnet32,
     "small": small,
+    "vit-b16": vit_b16,
+    "vit-tiny": vit_tiny,
 }
 
 __all__ = [
@@ -26,4 +29,5 @@ __all__ = [
     "ProxyHead",
     "Resumable",
     "Teacher",
+    "VisionTransformer",
 ]
