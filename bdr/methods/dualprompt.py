@@ -1,6 +1,6 @@
 """DualPrompt: Complementary Prompting for Rehearsal-free Continual Learning (Wang et al., ECCV 2022).
 
-    min  L(f(f_{g, e_t}(x)), y)  +  lambda (1 - cos(q(x), k_t))                                             (equation 7)
+    min  L(f_{g, e_t}(x), y)  +  lambda (1 - cos(q(x), k_t))
 
 Prompts are prefixes: keys and values that blocks of the resting transformer look at besides their own. The G-prompt g
 goes into the first blocks and is shared by all phases; every phase t has an E-prompt e_t with a key k_t, for the next

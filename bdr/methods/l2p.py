@@ -1,10 +1,10 @@
 """L2P: Learning to Prompt for Continual Learning (Wang et al., CVPR 2022).
 
-    min  L(g(mean of prompt outputs), y)  +  lambda sum over the chosen keys of (1 - cos(q(x), k))          (equation 5)
+    min  L(g(mean of prompt outputs), y)  +  lambda sum over the chosen keys k of (1 - cos(q(x), k))
 
-A pool of prompts with a key each. The query q(x) is what the transformer, which rests, says of an image without prompts;
-the prompts of the nearest keys stand among the tokens of the image, and what becomes of them is classified. In training
-the images of a batch agree on their prompts by majority (the published code; the paper lets each choose).
+A pool of prompts with a key each. The query q(x) is what the transformer, which rests, says of an image without
+prompts; the prompts of the nearest keys stand among the tokens of the image, and what becomes of them is classified. In
+training the images of a batch agree on their prompts by majority, as in the published code.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Attention(nn.Module):
         if prefix is not None:
             k, v = torch.cat([prefix[0].to(k.dtype), k], 1), torch.cat([prefix[1].to(v.dtype), v], 1)
         q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (q, k, v))
-        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class Mlp(nn.Module):
@@ -48,7 +48,7 @@ class Mlp(nn.Module):
         self.fc1, self.fc2 = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc2(F.gelu(self.fc1(x)))  # type: ignore[no-any-return]
+        return self.fc2(F.gelu(self.fc1(x)))
 
 
 class Block(nn.Module):
@@ -61,7 +61,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, prefix: Tensor | None = None) -> Tensor:
         x = x + self.attn(self.norm1(x), prefix)
-        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
+        return x + self.mlp(self.norm2(x))
 
 
 class PatchEmbed(nn.Module):
@@ -72,7 +72,7 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv2d(channels, dim, patch, patch)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.proj(x).flatten(2).transpose(1, 2)  # type: ignore[no-any-return]
+        return self.proj(x).flatten(2).transpose(1, 2)
 
 
 class VisionTransformer(Backbone):
@@ -133,7 +133,7 @@ class VisionTransformer(Backbone):
         """(B, N, D) tokens through all blocks, normalised; some blocks may be given a prefix (2, B, L, D)."""
         for place, block in enumerate(self.blocks):
             tokens = block(tokens, prefixes.get(place) if prefixes else None)
-        return self.norm(tokens)  # type: ignore[no-any-return]
+        return self.norm(tokens)
 
     def forward(self, x: Tensor) -> Features:
         return Features(at_least_float32(self.encode(self.embed(x))[:, 0]))
