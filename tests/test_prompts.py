@@ -13,6 +13,7 @@ from test_cli import typed
 from test_vit import slow_embed, slow_encode
 
 from bdr import api
+from bdr.bench.cases import Shape, configuration
 from bdr.engine.fit import set_modes
 from bdr.methods import METHODS
 from bdr.nets import LinearHead
@@ -173,9 +174,9 @@ def test_the_terms_are_cross_entropy_over_present_classes_and_the_distance_of_th
     losses = []
     for row, label in zip(out.logits.tolist(), batch.y.tolist(), strict=True):
         losses.append(math.log(sum(math.exp(z) for z in row[OLD:])) - row[label])
-    assert math.isclose(float(terms["ce"]), sum(losses) / len(losses), rel_tol=1e-5)
+    assert math.isclose(terms["ce"].item(), sum(losses) / len(losses), rel_tol=1e-5)
     keys = {"l2p": 5, "dualprompt": 1}[name]
-    assert math.isclose(float(terms["pull"]), keys - float(out.nearness.mean()), rel_tol=1e-5)
+    assert math.isclose(terms["pull"].item(), keys - out.nearness.mean().item(), rel_tol=1e-5)
     assert method.weights(pool.phase, Stage()) == {"pull": {"l2p": 0.1, "dualprompt": 1.0}[name]}
 
 
@@ -246,7 +247,7 @@ def test_a_copy_takes_over_the_state(name):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["l2p", "--net", "vit-b16"], "needs weights that were trained before"),
+        (["l2p", "--net", "vit-b16", "--set", "vit-b16.depth=1"], "needs weights that were trained before"),
         (["dualprompt", "--net", "small"], "not into a SmallNet: use --net vit-b16"),
         (["l2p", "--set", "l2p.top=11"], "top = 11 is not allowed: the pool has 10 prompts"),
         (["l2p", "--set", "l2p.length=0"], "length = 0 is not allowed"),
@@ -261,6 +262,25 @@ def test_what_cannot_be_is_refused(words, said):
     answer = typed("run", *words)
     assert answer.code == 2
     assert said in " ".join(answer.err.split())
+
+
+# The frame
+
+
+@pytest.mark.parametrize(("name", "batch", "lr"), [("l2p", 16, 0.03 / 16), ("dualprompt", 24, 0.03 * 24 / 256)])
+def test_cifar100_comes_as_published(name, batch, lr):
+    config, _ = api.configure(name, "cifar100")
+    assert (config.net, config.statistics, config.memory, config.augment) == ("vit-b16", "half", "0", {})
+    assert (config.order, config.base, config.step) == ("natural", 0, 10)
+    stage = config.stage
+    assert (stage.optimizer, stage.epochs, stage.batch, stage.clip, stage.weight_decay) == ("adamw", 5, batch, 1.0, 0.0)
+    assert math.isclose(stage.lr, lr)
+
+
+def test_benchmarks_time_the_large_network_without_its_weights():
+    config = configuration("l2p", Shape(), {"device": "cpu", "net": "vit-b16"})
+    assert config.settings == {"vit-b16": {"weights": "random"}}
+    assert configuration("l2p", Shape(), {"device": "cpu"}).settings == {}
 
 
 # Learning

@@ -40,15 +40,13 @@ def elsewhere(tmp_path_factory):
 
 
 def slow_linear(layer, token):
-    return [
-        float(b) + sum(float(w) * t for w, t in zip(row, token, strict=True)) for row, b in zip(*layer, strict=True)
-    ]
+    return [b + sum(w * t for w, t in zip(row, token, strict=True)) for row, b in zip(*layer, strict=True)]
 
 
 def slow_norm(norm, token):
     mean = sum(token) / len(token)
     spread = math.sqrt(sum((t - mean) ** 2 for t in token) / len(token) + 1e-6)
-    return [(t - mean) / spread * float(w) + float(b) for t, w, b in zip(token, norm.weight, norm.bias, strict=True)]
+    return [(t - mean) / spread * w + b for t, w, b in zip(token, *weights_of(norm), strict=True)]
 
 
 def weights_of(layer):

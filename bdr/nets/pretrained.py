@@ -18,7 +18,7 @@ NAMED = 3  # of the names that are wrong, so many are told
 def checksum(path: str, how_to_get: str) -> str:
     """The sha256 of a file, or how to get one."""
     try:
-        with Path(path).open("rb") as file:
+        with Path(path).expanduser().open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"weights '{path}' do not exist; {how_to_get}") from None
@@ -31,7 +31,9 @@ def checksum(path: str, how_to_get: str) -> str:
 def read_weights(path: str, wanted: Mapping[str, Tensor], ignored: str) -> dict[str, Tensor]:
     """The tensors of a file, which are those that are wanted; names that begin with `ignored` may be there too."""
     try:
-        found = {name: value for name, value in load_file(path).items() if not name.startswith(ignored)}
+        found = {
+            name: value for name, value in load_file(Path(path).expanduser()).items() if not name.startswith(ignored)
+        }
     except SafetensorError as error:
         raise BdrError(f"weights '{path}' cannot be read: {error}; is it a safetensors file, and whole?") from error
     if missing := [name for name in wanted if name not in found]:
