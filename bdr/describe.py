@@ -7,7 +7,7 @@ import importlib
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,8 @@ def describe(
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how to run it again."""
     facts = protocol_facts(config, data, protocol, precision, readout, weights)
-    made_of = [facts, protocol.order, config.title, config.settings, told(config.stage), config.stages]
+    settings = placeless(config.settings) if weights else config.settings
+    made_of = [facts, protocol.order, config.title, settings, told(config.stage), config.stages]
     return {
         "title": config.title,
         "seed": config.seed,
@@ -101,6 +102,11 @@ def describe(
         "versions": versions(),
         "side_by_side": side_by_side(),
     }
+
+
+def placeless(settings: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Without where a file of weights lies: its checksum is among the facts, and it may be moved."""
+    return {owner: {k: v for k, v in mine.items() if k != "weights"} for owner, mine in settings.items()}
 
 
 def told(stage: Stage) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from bdr.nets import NETS, CosineHead, Network, VisionTransformer
 from bdr.nets.base import lay_out
 from bdr.nets.vit import MODEL
 from bdr.records import Run
+from bdr.report.protocols import settings_of
 from bdr.types import ImageShape
 
 GREY, SIZES = ImageShape(1, 8, 8), {"size": 8, "patch": 4, "embed": 6, "depth": 2, "heads": 2}
@@ -266,6 +267,18 @@ def test_a_run_records_the_checksum_writes_no_weights_of_the_file_and_goes_on(ke
     model = bdr.load(path, device="cpu")
     assert model.parameter_count() > sum(p.numel() for p in read(file).parameters())
     assert torch.equal(model.net.backbone.vit.cls_token, read(file).cls_token)
+
+
+def test_a_run_goes_on_with_its_weights_in_another_place(kept, tmp_path):
+    file = kept()
+    given = RUN | {"settings": [*SMALL, ("vit-tiny.weights", str(file))]}
+    path = train_until(Position(1, 0, 0, 2), tmp_path / "stopped" / "run", "l2p", **given)
+    moved = file.rename(tmp_path / "moved.safetensors")
+    with pytest.raises(UsageError, match="do not exist"):
+        api.resume(path)
+    there = {"vit-tiny": {"embed": 8, "heads": 2, "weights": str(moved)}}
+    assert len(api.resume(path, settings=there).accuracies) == 2
+    assert "vit-tiny.weights" not in settings_of(Run.open(path))
 
 
 def test_a_run_does_not_go_on_with_other_weights(kept, tmp_path):
