@@ -4,7 +4,7 @@
 
 A pool of prompts with a key each. The query q(x) is what the transformer, which rests, says of an image without
 prompts; the prompts of the nearest keys stand among the tokens of the image, and what becomes of them is classified. In
-training the images of a batch agree on their prompts by majority, as in the published code.
+training the images of a batch agree on their prompts by majority, as in its PyTorch port.
 """
 
 from __future__ import annotations
