@@ -115,6 +115,8 @@ def load_data(config: Config, given: DataSet | None = None) -> DataSet:
         given = DATASETS[config.data](config.root, **extra)
     if config.statistics == "der":
         given = replace(given, mean=CIFAR100_DER[0], std=CIFAR100_DER[1])
+    if config.statistics == "half":  # from -1 to 1, as vision transformers of timm want images
+        given = replace(given, mean=(0.5,) * len(given.mean), std=(0.5,) * len(given.std))
     return replace(given, augment=checked_augment(given.augment, config.augment))
 
 
@@ -201,6 +203,11 @@ def network_maker(config: Config, shape: ImageShape) -> MakeNetwork:
         return Network(backbone, head(backbone.dim))
 
     return make
+
+
+def source_of(method: Method) -> str | None:
+    """The sha256 of the file that a network was read from; None for one that starts from random weights."""
+    return next((m.source for m in method.modules() if isinstance(m, Backbone) and m.source), None)
 
 
 def check_settings(config: Config) -> None:
@@ -322,7 +329,8 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     check_held(quota, method, config.method, phases)
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
-    info = describe(config, data, protocol, phases, precision, engine, device, method.readout)
+    weights = source_of(method)
+    info = describe(config, data, protocol, phases, precision, engine, device, method.readout, weights)
     info |= {"distillation": method.distillation, "image": list(shape)}
     path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
     experiment = Experiment(

@@ -34,7 +34,7 @@ class Config(BaseModel):
     data: str = "digits"
     root: str | None = None
     size: Annotated[int, Field(ge=4)] = 32  # pixels a side, for folders of images
-    statistics: Literal["default", "der"] = "default"  # mean and std that images are normalised with
+    statistics: Literal["default", "der", "half"] = "default"  # mean and std that images are normalised with
     augment: dict[str, Any] = Field(default_factory=dict)  # what differs from the data set's own augmentation
     base: int = 50
     step: int = 10

@@ -7,7 +7,7 @@ import importlib
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,9 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision: str, readout: str) -> dict[str, Any]:
+def protocol_facts(
+    config: Config, data: DataSet, protocol: Protocol, precision: str, readout: str, weights: str | None
+) -> dict[str, Any]:
     """What must be equal for two results to be comparable: the facts that papers leave out."""
     stage = config.stage
     return {
@@ -50,6 +52,7 @@ def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision:
         "memory": config.memory,
         "herding": config.herding if config.memory not in ("0", "0/class") else "none",
         "net": config.net,
+        **({"weights": weights[:12]} if weights else {}),
         "augment": augment_facts(data.augment),
         "normalise": f"mean {data.mean}, std {data.std}",
         "epochs": stage.epochs,
@@ -78,10 +81,12 @@ def describe(
     engine: str,
     device: torch.device,
     readout: str,
+    weights: str | None = None,
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how to run it again."""
-    facts = protocol_facts(config, data, protocol, precision, readout)
-    made_of = [facts, protocol.order, config.title, config.settings, told(config.stage), config.stages]
+    facts = protocol_facts(config, data, protocol, precision, readout, weights)
+    settings = placeless(config.settings) if weights else config.settings
+    made_of = [facts, protocol.order, config.title, settings, told(config.stage), config.stages]
     return {
         "title": config.title,
         "seed": config.seed,
@@ -90,12 +95,18 @@ def describe(
         "order": list(protocol.order),
         "classes": [data.classes[label] for label in protocol.order],
         "phases": [[phase.old, phase.seen] for phase in phases],
+        **({"weights": weights} if weights else {}),  # sha256
         "config": config.model_dump(mode="json"),
         "engine": engine,
         "device": describe_device(device),
         "versions": versions(),
         "side_by_side": side_by_side(),
     }
+
+
+def placeless(settings: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Without where a file of weights lies: its checksum is among the facts, and it may be moved."""
+    return {owner: {k: v for k, v in mine.items() if k != "weights"} for owner, mine in settings.items()}
 
 
 def told(stage: Stage) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def seconds_per_image(plan: Plan) -> float:
 
 def disk(plan: Plan) -> float:
     """Two checkpoints of method, teacher and moments; the kept models; predictions."""
-    weights = 4 * sum(p.numel() for p in plan.experiment.method.parameters())
+    weights = 4 * sum(kept.numel() for kept in plan.experiment.method.state_dict().values())
     models = {"none": 0, "last": 1, "all": len(plan.experiment.phases)}[plan.config.keep]
     images = sum(len(plan.experiment.test.of_classes(0, phase.seen)) for phase in plan.experiment.phases)
     return 2 * 1.5 * weights + models * weights / 2 + 20 * images

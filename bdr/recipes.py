@@ -10,25 +10,45 @@ from bdr.config import Config
 from bdr.types import Stage
 
 # What methods keep of earlier classes, where it is not the 20 images of each that most do.
-KEPT = {"ewc": "0", "finetune": "0", "lwf": "0", "joint": "all", "si": "0"}
+KEPT = {"dualprompt": "0", "ewc": "0", "finetune": "0", "joint": "all", "l2p": "0", "lwf": "0", "si": "0"}
 
 # The frame of the BDR and CwD experiments, in which tables 4 to 9 of the paper were made; all others have DER's.
 PAPER_FRAME = ("ucir",)
 
+# Adam at 0.03 for a batch of 256, and so much less for a smaller one.
+PROMPTING = Stage(
+    epochs=5, batch=16, optimizer="adamw", lr=0.03 * 16 / 256, weight_decay=0.0, schedule="constant", drops=(), clip=1.0
+)
+
 # Training that methods bring with them instead of their frame's.
 OWN_STAGES = {
     "bic": Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4),
+    "dualprompt": replace(PROMPTING, batch=24, lr=0.03 * 24 / 256),
     "icarl": Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),
+    "l2p": PROMPTING,
     "podnet": Stage(epochs=160, schedule="cosine"),
     "rpsnet": Stage(epochs=100, optimizer="adamw", lr=1e-3, weight_decay=0.0, drops=(20, 40, 60, 80), drop=0.5),
 }
 
 # Networks that methods bring with them, and those that stand in for them on handwritten digits.
 OWN_NETS: dict[str, str] = {
+    "dualprompt": "vit-b16",
+    "l2p": "vit-b16",
     "rpsnet": "rps",
 }
 DIGITS_NETS: dict[str, str] = {
+    "dualprompt": "vit-tiny",
+    "l2p": "vit-tiny",
     "rpsnet": "rps-small",
+}
+
+# Statistics that the networks of methods were trained with.
+OWN_STATISTICS: dict[str, Any] = {"dualprompt": "half", "l2p": "half"}
+
+# Protocols that methods were published under, where it is none of the frames'.
+OWN_PROTOCOLS: dict[str, dict[str, Any]] = {
+    "dualprompt": {"order": "natural", "base": 0, "step": 10, "augment": {}},
+    "l2p": {"order": "natural", "base": 0, "step": 10, "augment": {}},
 }
 
 # Augmentation that methods bring with them.
@@ -42,7 +62,7 @@ def cifar100(method: str = "ucir", *plugins: str) -> Config:
     """The frame of the table of the paper that a method stands in: ResNet-18, 20 exemplars a class."""
     if method in PAPER_FRAME or ":" in method:
         return paper_frame(method, *plugins)
-    return der_frame(method, *plugins)
+    return der_frame(method, *plugins).model_copy(update=OWN_PROTOCOLS.get(method, {}))
 
 
 def paper_frame(method: str, *plugins: str) -> Config:
@@ -62,7 +82,7 @@ def der_frame(method: str, *plugins: str) -> Config:
         memory=KEPT.get(method, "20/class"),
         herding="dot",
         net=OWN_NETS.get(method, "resnet18-der"),
-        statistics="der",
+        statistics=OWN_STATISTICS.get(method, "der"),
         augment=OWN_AUGMENT.get(method, {"brightness": 63 / 255}),
         stage=OWN_STAGES.get(method, Stage(epochs=170, warmup=10, drops=(110, 130))),
     )
@@ -71,7 +91,9 @@ def der_frame(method: str, *plugins: str) -> Config:
 def own_fields(method: str) -> dict[str, Any]:
     """What a method brings to data that no paper has trained it on: its memory, network and training."""
     net = "resnet18" if method in PAPER_FRAME or ":" in method else OWN_NETS.get(method, "resnet18-der")
-    return {"memory": KEPT.get(method, "20/class"), "net": net, "stage": OWN_STAGES.get(method, Stage())}
+    statistics = OWN_STATISTICS.get(method, "default")
+    memory, stage = KEPT.get(method, "20/class"), OWN_STAGES.get(method, Stage())
+    return {"memory": memory, "net": net, "statistics": statistics, "stage": stage}
 
 
 def cifar10(method: str = "ucir", *plugins: str) -> Config:
@@ -81,9 +103,12 @@ def cifar10(method: str = "ucir", *plugins: str) -> Config:
 
 
 # What differs on handwritten digits, where a phase is a few hundred steps.
+DIGITS_PROMPTING = {"optimizer": "adamw", "lr": 0.03, "weight_decay": 0.0, "schedule": "constant", "clip": 1.0}
 DIGITS_STAGES: dict[str, dict[str, Any]] = {
     "bic": {"lr": 0.03},
+    "dualprompt": DIGITS_PROMPTING,
     "icarl": {"lr": 1.0},
+    "l2p": DIGITS_PROMPTING,
     "podnet": {"schedule": "cosine"},
     "rpsnet": {"optimizer": "adamw", "lr": 3e-3, "weight_decay": 0.0},
     "wa": {"lr": 0.03},

@@ -60,6 +60,7 @@ class Outputs(NamedTuple):
     scale: Tensor | float = 1.0  # logits / scale are cosines under a cosine head
     maps: tuple[Tensor, ...] = ()  # feature maps of the stages of the backbone, before their last ReLU
     experts: Tensor | None = None  # (E, B, K)
+    nearness: Tensor | None = None  # (B,) cosines of what an image asks for with the keys of the prompts it gets
 
     def shift(self, offset: Tensor) -> Outputs:
         """The same outputs with an offset a class on the logits, and on those of every expert."""

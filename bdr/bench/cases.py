@@ -26,6 +26,7 @@ from bdr.recipes import DIGITS_NETS, KEPT, OWN_NETS, cifar100
 from bdr.types import Phase, Stage
 
 NOWHERE = Path("bench-writes-nothing")
+UNTRAINED = {"vit-b16": {"weights": "random"}}  # what weights know does not change how fast they are
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def configuration(what: str, shape: Shape, fields: dict[str, Any]) -> Config:
     memory = KEPT.get(method, shape.memory)
     fields = {"net": net_of(method, torch.device(fields["device"]))} | fields
     about = {"data": "random", "base": shape.base, "step": shape.step, "memory": memory, "share": False}
-    return changed(cifar100(method, *plugins), about | {"order": "seed-1993"} | fields)
+    settings = {net: each for net, each in UNTRAINED.items() if net == fields["net"]}
+    return changed(cifar100(method, *plugins), about | {"order": "seed-1993", "settings": settings} | fields)
 
 
 def experiment_of(config: Config, data: DataSet) -> Experiment:

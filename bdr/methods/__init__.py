@@ -2,9 +2,11 @@
 
 from bdr.methods.base import Method
 from bdr.methods.bic import BiC
+from bdr.methods.dualprompt import DualPrompt
 from bdr.methods.e2e import E2E
 from bdr.methods.ewc import EWC
 from bdr.methods.icarl import ICaRL
+from bdr.methods.l2p import L2P
 from bdr.methods.lwf import LwF
 from bdr.methods.plain import Finetune, Joint, Replay
 from bdr.methods.podnet import PODNet
@@ -16,11 +18,13 @@ from bdr.methods.wa import WA
 
 METHODS: dict[str, type[Method]] = {
     "bic": BiC,
+    "dualprompt": DualPrompt,
     "e2e": E2E,
     "ewc": EWC,
     "finetune": Finetune,
     "icarl": ICaRL,
     "joint": Joint,
+    "l2p": L2P,
     "lwf": LwF,
     "podnet": PODNet,
     "replay": Replay,
@@ -34,11 +38,13 @@ METHODS: dict[str, type[Method]] = {
 __all__ = [
     "E2E",
     "EWC",
+    "L2P",
     "METHODS",
     "SI",
     "UCIR",
     "WA",
     "BiC",
+    "DualPrompt",
     "Finetune",
     "ICaRL",
     "Joint",

@@ -9,6 +9,7 @@ from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
 from bdr.nets.rps import PathNet, rps, rps_small
 from bdr.nets.small import small
+from bdr.nets.vit import VisionTransformer, vit_b16, vit_tiny
 
 NETS: dict[str, Callable[..., Backbone]] = {
     "resnet18": resnet18,
@@ -17,6 +18,8 @@ NETS: dict[str, Callable[..., Backbone]] = {
     "rps": rps,
     "rps-small": rps_small,
     "small": small,
+    "vit-b16": vit_b16,
+    "vit-tiny": vit_tiny,
 }
 
 __all__ = [
@@ -35,4 +38,5 @@ __all__ = [
     "Resumable",
     "Teacher",
     "TwoBranches",
+    "VisionTransformer",
 ]

@@ -44,6 +44,7 @@ def lay_out(module: nn.Module, layouts: Mapping[str, dict[str, Any]]) -> None:
 class Features(NamedTuple):
     pooled: Tensor  # (B, D), float32 or finer
     maps: tuple[Tensor, ...] = ()
+    nearness: Tensor | None = None  # (B,), where prompts are chosen by keys
 
     @classmethod
     def of(cls, x: Tensor, maps: tuple[Tensor, ...] = ()) -> Features:
@@ -55,6 +56,7 @@ class Backbone(Resumable, ABC):
     """Images to features. Backbones are what the engine compiles and runs in low precision."""
 
     dim: int
+    source: str | None = None  # the sha256 of the file that its weights were read from
 
     @abstractmethod
     def forward(self, x: Tensor) -> Features: ...
@@ -137,7 +139,7 @@ class Network(nn.Module, Generic[H]):
         with torch.autocast(x.device.type, dtype=self.precision or torch.bfloat16, enabled=self.precision is not None):
             seen = self.backbone(x)
         logits, scale = self.head(seen.pooled)
-        return Outputs(logits, seen.pooled, scale, seen.maps)
+        return Outputs(logits, seen.pooled, scale, seen.maps, nearness=seen.nearness)
 
 
 class MakeNetwork(Protocol):

@@ -61,7 +61,10 @@ def settings_of(run: Run) -> dict[str, Any]:
     config = run.info.get("config") or {}
     stages = {f"stage.{name}": mine for name, mine in (config.get("stages") or {}).items()}
     owners = {**(config.get("settings") or {}), "stage": config.get("stage"), **stages}
-    return {f"{owner}.{name}": value for owner, mine in owners.items() for name, value in (mine or {}).items()}
+    found = {f"{owner}.{name}": value for owner, mine in owners.items() for name, value in (mine or {}).items()}
+    if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay
+        found.pop(f"{run.protocol.get('net')}.weights", None)
+    return found
 
 
 def natural_order(run: Run) -> tuple[Any, ...]:

@@ -1,0 +1,52 @@
+"""Weights from a file of the user's own: safetensors, checked name by name and shape by shape."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bdr.errors import BdrError
+
+NAMED = 3  # of the names that are wrong, so many are told
+
+
+def checksum(path: str, how_to_get: str) -> str:
+    """The sha256 of a file, or how to get one."""
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"weights '{path}' do not exist; {how_to_get}") from None
+    except IsADirectoryError:
+        raise ValueError(f"weights '{path}' is a folder: name the safetensors file in it") from None
+    except OSError as error:
+        raise ValueError(f"weights '{path}' cannot be read ({error.strerror})") from None
+
+
+def read_weights(path: str, wanted: Mapping[str, Tensor], ignored: str) -> dict[str, Tensor]:
+    """The tensors of a file, which are those that are wanted; names that begin with `ignored` may be there too."""
+    try:
+        found = {
+            name: value for name, value in load_file(Path(path).expanduser()).items() if not name.startswith(ignored)
+        }
+    except SafetensorError as error:
+        raise BdrError(f"weights '{path}' cannot be read: {error}; is it a safetensors file, and whole?") from error
+    if missing := [name for name in wanted if name not in found]:
+        raise ValueError(f"weights '{path}' are of another network: {told(missing)} missing in it")
+    if strange := [name for name in found if name not in wanted]:
+        raise ValueError(f"weights '{path}' are of another network: it has {told(strange)}, which this one has not")
+    for name, value in found.items():
+        if value.shape != wanted[name].shape:
+            sizes = f"{tuple(value.shape)}, and {tuple(wanted[name].shape)} here"
+            raise ValueError(f"weights '{path}' are of another network: {name} is {sizes}")
+    return found
+
+
+def told(names: list[str]) -> str:
+    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{rest}"
