@@ -93,6 +93,8 @@ DIGITS_SETTINGS: dict[str, dict[str, Any]] = {
 # What differs in stages on exemplars: small batches, so that an epoch of a few images is more than a step.
 DIGITS_LATER: dict[str, dict[str, dict[str, Any]]] = {
     # An epoch is a single step here, and a correction that is left half-way is worse than none.
+    "der": {"balanced": {"epochs": 100, "drops": (50,)}},
+    "simple-der": {"balanced": {"epochs": 100, "drops": (50,)}},
     "bic": {"correction": {"epochs": 200, "drops": (60, 120, 160, 180), "lr": 0.03}},
     "e2e": {"balanced": {"batch": 4}},
     "podnet": {"balanced": {"epochs": 20}},

@@ -2,6 +2,7 @@
 
 from bdr.methods.base import Method
 from bdr.methods.bic import BiC
+from bdr.methods.der import DER
 from bdr.methods.e2e import E2E
 from bdr.methods.ewc import EWC
 from bdr.methods.icarl import ICaRL
@@ -10,11 +11,13 @@ from bdr.methods.plain import Finetune, Joint, Replay
 from bdr.methods.podnet import PODNet
 from bdr.methods.rwalk import RWalk
 from bdr.methods.si import SI
+from bdr.methods.simple_der import SimpleDER
 from bdr.methods.ucir import UCIR
 from bdr.methods.wa import WA
 
 METHODS: dict[str, type[Method]] = {
     "bic": BiC,
+    "der": DER,
     "e2e": E2E,
     "ewc": EWC,
     "finetune": Finetune,
@@ -25,11 +28,13 @@ METHODS: dict[str, type[Method]] = {
     "replay": Replay,
     "rwalk": RWalk,
     "si": SI,
+    "simple-der": SimpleDER,
     "ucir": UCIR,
     "wa": WA,
 }
 
 __all__ = [
+    "DER",
     "E2E",
     "EWC",
     "METHODS",
@@ -45,4 +50,5 @@ __all__ = [
     "PODNet",
     "RWalk",
     "Replay",
+    "SimpleDER",
 ]

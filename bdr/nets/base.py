@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.errors import BdrError
@@ -70,6 +71,14 @@ class BatchNorm(nn.BatchNorm2d):
     def __init__(self, width: int) -> None:
         super().__init__(width)
         self.num_batches_tracked = None
+
+    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+        """Normalised; a gate (C,) multiplies what leaves each channel, which costs no pass over the images."""
+        if gate is None:
+            return super().forward(x)
+        scale, shift = self.weight * gate, self.bias * gate
+        mean, var = self.running_mean, self.running_var
+        return F.batch_norm(x, mean, var, scale, shift, self.training, self.momentum or 0.0, self.eps)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         state_dict.pop(f"{prefix}num_batches_tracked", None)

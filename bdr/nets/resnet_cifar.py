@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import Backbone, BatchNorm, Features
+from bdr.nets.base import BatchNorm, Features
+from bdr.nets.prunable import Layer, Prunable, initialise
 from bdr.types import ImageShape
 
 
@@ -27,16 +28,32 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
         self.last_relu = last_relu
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y)) + self.shortcut(x)
+    def forward(self, x: Tensor, inner: Tensor | None = None, stream: Tensor | None = None) -> Tensor:
+        """Gates stand on the channels inside, and on those that a stage adds up: once on each summand."""
+        y = F.relu(self.bn1(self.conv1(x), inner))
+        y = self.bn2(self.conv2(y), stream) + self.beside(x, stream)
         return F.relu(y) if self.last_relu else y
 
+    def beside(self, x: Tensor, stream: Tensor | None) -> Tensor:
+        if not len(self.shortcut):
+            return x
+        conv, norm = self.shortcut
+        return norm(conv(x), stream)
 
-class ResNet(Backbone):
+    def layers(self, inputs: int, inner: int, stream: int) -> list[Layer]:
+        """Its convolutions, between the groups of channels that it reads, has inside and adds to."""
+        found = [Layer(self.conv1, self.bn1, inputs, inner), Layer(self.conv2, self.bn2, inner, stream)]
+        if len(self.shortcut):
+            conv, norm = self.shortcut
+            found.append(Layer(conv, norm, inputs, stream))  # type: ignore[arg-type]
+        return found
+
+
+class ResNet(Prunable):
     """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling.
 
-    A stage ends before its last ReLU, where its map is taken, and the next one begins with it.
+    A stage ends before its last ReLU, where its map is taken, and the next one begins with it. All that a stage adds up
+    is one group of channels, the stem's with the first stage's; what is inside a block is a group of its own.
     """
 
     def __init__(
@@ -60,22 +77,32 @@ class ResNet(Backbone):
             inputs = width
         self.apply(initialise)
         if zero_init:  # every block begins as its shortcut
-            for block in (module for module in self.modules() if isinstance(module, BasicBlock)):
+            for block in self.blocks():
                 nn.init.zeros_(block.bn2.weight)
+        self.full, self.pooled = self.widths, len(widths) - 1
 
-    def forward(self, x: Tensor) -> Features:
-        x, maps = self.bn(self.stem(x)), []
-        for stage in self.stages:
-            x = stage(F.relu(x))
+    def blocks(self) -> list[BasicBlock]:
+        return [block for stage in self.stages for block in stage]  # type: ignore[attr-defined]
+
+    def layers(self) -> list[Layer]:
+        """The groups are those of the stages, and then those inside the blocks."""
+        found, each = [Layer(self.stem, self.bn, None, 0)], len(self.blocks()) // len(self.stages)
+        for place, block in enumerate(self.blocks()):
+            stage, first = place // each, place % each == 0
+            found += block.layers(max(0, stage - 1) if first else stage, len(self.stages) + place, stage)
+        return found
+
+    def forward(self, x: Tensor, gates: Sequence[Tensor] | None = None) -> Features:
+        gated: Sequence[Tensor | None] = gates or [None] * len(self.full)
+        streams, inner = gated[: len(self.stages)], iter(gated[len(self.stages) :])
+        x, maps = self.bn(self.stem(x), streams[0]), []
+        for stage, stream in zip(self.stages, streams, strict=True):
+            x = F.relu(x)
+            for block in stage:  # type: ignore[attr-defined]
+                x = block(x, next(inner), stream)
             maps.append(x)
         x = F.relu(x) if self.last_relu else x
         return Features.of(x, tuple(maps) if self.keeps_maps else ())
-
-
-def initialise(module: nn.Module) -> None:
-    """Kaiming-normal by fan-out for convolutions; batch norm starts as the identity."""
-    if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 def resnet18(shape: ImageShape, last_relu: bool = True, maps: bool = False) -> ResNet:
