@@ -125,7 +125,7 @@ class Prunable(Backbone, ABC):
         return {"widths": self.widths}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        widths = layout["widths"]
+        widths = layout.get("widths", self.full)  # models of before widths could change say nothing of them
         if widths == self.widths:
             return
         for layer in self.layers():
