@@ -24,7 +24,7 @@ from bdr.nets.gates import Gates
 from bdr.nets.prunable import Prunable, threshold_for
 from bdr.types import Stage
 
-P, I = 0.5, 0.1  # noqa: E741
+P, I = 0.4, 0.03  # noqa: E741
 FARTHEST = 2.0  # no more of tau is believed at once: gates begin at about two
 
 

@@ -138,7 +138,7 @@ class Prunable(Backbone, ABC):
 
 def above(scores: Sequence[Tensor], threshold: float | Tensor) -> list[Tensor]:
     """Masks of the channels whose score is above the threshold; the best of a group always is."""
-    return [(group > threshold) | (group == group.max()) for group in scores]
+    return [(group > threshold) | (torch.arange(len(group), device=group.device) == group.argmax()) for group in scores]
 
 
 def threshold_for(net: Prunable, scores: Sequence[Tensor], wanted: float) -> float:
