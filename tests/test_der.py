@@ -1,5 +1,6 @@
 """DER: its terms as loops, what moves when, classifiers drawn anew, and extractors that end at a wanted size."""
 
+import copy
 import itertools
 import math
 import time
@@ -25,7 +26,11 @@ from bdr.types import Clock, Phase, Stage
 COUNTS, OLD = (6, 7, 8, 9, 5), 3
 NOTHING = torch.zeros(0, dtype=torch.long)
 TUNED = {"settings": [("stage.balanced.epochs", 2)]}
-PRUNED = {"net": "test_der:tiny", "settings": [("der.keep", 0.4), ("stage.balanced.epochs", 2), ("stage.epochs", 4)]}
+PRUNED = {
+    "net": "test_der:tiny",
+    "phases": 2,
+    "settings": [("der.keep", 0.4), ("stage.balanced.epochs", 2), ("stage.epochs", 4)],
+}
 
 
 def tiny(shape, last_relu=True, maps=False):
@@ -219,6 +224,14 @@ def test_a_wanted_size_is_reached_in_one_run(tmp_path):
         assert sum(p.numel() for p in part.parameters()) == pytest.approx(0.2 * part.size(part.full), rel=0.1)
 
 
+def test_the_sparsity_term_is_told_as_it_is_and_pulls_as_it_weighs():
+    pressure, left = Pressure(), torch.tensor(0.3, requires_grad=True)
+    pressure.weight.fill_(-7.0)
+    term = pressure(left)
+    assert term.item() == pytest.approx(0.3)
+    assert torch.autograd.grad(term, left)[0] == -7
+
+
 def test_the_size_wanted_falls_from_the_warm_up_to_half_time():
     stage = Stage(epochs=170, warmup=10)
     shares = [wanted_share(0.1, stage, epoch) for epoch in range(170)]
@@ -239,11 +252,30 @@ def test_the_controller_holds_the_size_against_whatever_else_pushes_the_gates(pu
         pressure.press(gates, net, wanted_share(0.2, stage, epoch), pressure.reach(stage, epoch))
         for step in range(30):
             gates.anneal(Clock(torch.tensor(epoch), torch.tensor(step), torch.tensor(30)), 100.0)
-            (slope,) = torch.autograd.grad(pressure.weight * gates.sparsity(), gates.e)
+            (slope,) = torch.autograd.grad(pressure(gates.sparsity()), gates.e)
             rate = 0.1 if epoch < 40 else 0.01
             gates.e.data -= rate * (slope + push)
     size = net.size([int(mask.sum()) for mask in gates.kept()])
     assert size == pytest.approx(0.2 * net.size(net.full), rel=0.05)
+
+
+def test_a_gated_step_compiles_without_a_break_and_is_the_same():
+    torch._dynamo.reset()
+    method, pool = started(keep=0.5)
+    method.pressure.weight.fill_(3.0)
+    set_modes(method)
+    found = []
+    for wrap in (lambda f: f, lambda f: torch.compile(f, fullgraph=True, backend="eager")):
+        mine = copy.deepcopy(method)
+        batch = all_of(pool)._replace(clock=Clock(torch.tensor(0), torch.tensor(2), torch.tensor(5)))
+        terms = wrap(lambda batch, mine=mine: mine.loss(batch, pool.phase, mine.criterion))(batch)
+        sum(terms.values()).backward()
+        found.append((terms, backbone_of(mine.net).gates.e.grad, backbone_of(mine.net).gates.s))
+    torch.testing.assert_close(*found)
+    terms, slope, s = found[0]
+    assert list(terms) == ["ce", "auxiliary", "sparsity"]
+    assert (slope != 0).all()
+    assert s.item() == pytest.approx(0.01 + (100 - 0.01) / 2)
 
 
 def test_pruning_leaves_what_the_network_says_as_it_was():
@@ -312,9 +344,7 @@ def whole(one_thread, tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole") / "run", "der+bdr", **PRUNED)
 
 
-@pytest.mark.parametrize(
-    "position", [Position(0, 0, 3, 1), Position(1), Position(1, 0, 2, 2), Position(1, 1, 1, 0), Position(2, 0, 1, 0)]
-)
+@pytest.mark.parametrize("position", [Position(0, 0, 3, 1), Position(1, 0, 2, 2), Position(1, 1, 1, 0)])
 def test_a_pruned_run_stopped_anywhere_ends_where_the_whole_one_does(position, whole, tmp_path):
     path = train_until(position, tmp_path / "run", "der+bdr", **PRUNED)
     api.resume(path)

@@ -96,7 +96,7 @@ class DER(Method):
             logits, _ = self.auxiliary(out.features[:, -extractors.newest.dim :])
             terms["auxiliary"] = softmax_loss(logits, new_or_old(batch.y, phase.old)).mean()
         if extractors.gates.there:
-            terms["sparsity"] = self.pressure.weight * extractors.gates.sparsity()
+            terms["sparsity"] = self.pressure(extractors.gates.sparsity())
         return terms
 
     def tune(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:

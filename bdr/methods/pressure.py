@@ -56,6 +56,11 @@ class Pressure(nn.Module):
         rate = stage.lr * stage.drop ** sum(epoch >= drop for drop in stage.drops)
         return self.steps * rate / (1 - stage.momentum)
 
+    def forward(self, left: Tensor) -> Tensor:
+        """The share that is left, as it is for the records, with a slope that counts as much as it is to."""
+        weighted = self.weight * left
+        return weighted + (left - weighted).detach()
+
     def press(self, gates: Gates, net: Prunable, share: float, reach: Tensor) -> None:
         """Before an epoch at whose end the network is to have this share of its parameters."""
         if share == 1:

@@ -1,5 +1,4 @@
-"""simple-DER: Preserving Earlier Knowledge in Continual Learning with the Help of All Previous Feature Extractors
-(Li et al., arXiv 2104.13614, 2021).
+"""simple-DER: Preserving Earlier Knowledge ... All Previous Feature Extractors (Li et al., arXiv 2104.13614, 2021).
 
 Every phase adds a feature extractor, those before it rest, and the classifier looks at the features of all. The newest
 one learns with what the network said before, and with a price on the factors gamma of its batch norms:
