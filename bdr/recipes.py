@@ -126,8 +126,11 @@ DIGITS_SETTINGS: dict[str, dict[str, Any]] = {
 DIGITS_LATER: dict[str, dict[str, dict[str, Any]]] = {
     # An epoch is a single step here, and a correction that is left half-way is worse than none.
     "bic": {"correction": {"epochs": 200, "drops": (60, 120, 160, 180), "lr": 0.03}},
+    # The classifier begins anew, and an epoch is a step or two.
+    "der": {"balanced": {"epochs": 100, "drops": (50,)}},
     "e2e": {"balanced": {"batch": 4}},
     "podnet": {"balanced": {"epochs": 20}},
+    "simple-der": {"balanced": {"epochs": 100, "drops": (50,)}},
 }
 
 
@@ -204,6 +207,11 @@ def rpsnet_original() -> Config:
     return cifar100("rpsnet").model_copy(update={"memory": "2000", **plain})
 
 
+def der_pruned() -> Config:
+    """DER with pruning, as table 2 has it at this base and step: extractors of 1.75 M parameters instead of 11.17 M."""
+    return cifar100("der").model_copy(update={"settings": {"der": {"keep": 0.1568}}})
+
+
 def cwd() -> Config:
     """CwD, row 3 of table 4: UCIR with class-wise decorrelation in the first phase."""
     return cifar100("ucir", "cwd")
@@ -249,6 +257,7 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "bic-original": bic_original,
     "cwd": cwd,
     "cwd-bdr": cwd_bdr,
+    "der-pruned": der_pruned,
     "digits-cwd": digits_cwd,
     "digits-cwd-bdr": digits_cwd_bdr,
     "e2e-original": e2e_original,

@@ -119,6 +119,20 @@ def test_memory_is_a_total_where_the_paper_says_so():
     assert mapped(cell("T2", "UCIR", only)).config(0).memory == "2000"
 
 
+def test_pruned_der_keeps_as_much_of_an_extractor_as_its_printed_size_says():
+    found = {}
+    for one in chosen(["T2"], "cifar100 & metric=params_avg_M"):
+        if one.method in ("DER", "DER w BDR", "DER w/o P"):
+            wanted = mapped(one)
+            keep = dict(wanted.settings).get("der.keep", 1.0)
+            phases = 100 // one.S if one.B == 0 else 1 + 50 // one.S
+            assert keep * 11.17 * (phases + 1) / 2 == pytest.approx(one.value, rel=4e-3)
+            found.setdefault(one.method, {})[one.B, one.S] = wanted.spec, keep
+    assert {method: len(cells) for method, cells in found.items()} == {"DER": 6, "DER w BDR": 6, "DER w/o P": 6}
+    assert found["DER w/o P"][50, 10] == ("der", 1.0)
+    assert found["DER w BDR"][50, 10] == ("der+bdr", found["DER"][50, 10][1])
+
+
 def test_default_momentum_is_the_run_of_table_4():
     runs = {one.get("beta"): mapped(one) for one in chosen(["T7"], "cifar100")}
     assert runs[0.99] == mapped(cell("T4", "CwD + BDR"))

@@ -2,6 +2,7 @@
 
 from bdr.methods.base import Method
 from bdr.methods.bic import BiC
+from bdr.methods.der import DER
 from bdr.methods.dualprompt import DualPrompt
 from bdr.methods.e2e import E2E
 from bdr.methods.ewc import EWC
@@ -13,11 +14,13 @@ from bdr.methods.podnet import PODNet
 from bdr.methods.rpsnet import RPSNet
 from bdr.methods.rwalk import RWalk
 from bdr.methods.si import SI
+from bdr.methods.simple_der import SimpleDER
 from bdr.methods.ucir import UCIR
 from bdr.methods.wa import WA
 
 METHODS: dict[str, type[Method]] = {
     "bic": BiC,
+    "der": DER,
     "dualprompt": DualPrompt,
     "e2e": E2E,
     "ewc": EWC,
@@ -31,11 +34,13 @@ METHODS: dict[str, type[Method]] = {
     "rpsnet": RPSNet,
     "rwalk": RWalk,
     "si": SI,
+    "simple-der": SimpleDER,
     "ucir": UCIR,
     "wa": WA,
 }
 
 __all__ = [
+    "DER",
     "E2E",
     "EWC",
     "L2P",
@@ -54,4 +59,5 @@ __all__ = [
     "RPSNet",
     "RWalk",
     "Replay",
+    "SimpleDER",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from bdr.nets.aanet import TwoBranches
 from bdr.nets.base import Backbone, Features, Frozen, Head, Levelled, MakeNetwork, Network, Resumable, Teacher
+from bdr.nets.expandable import Expandable
 from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
@@ -26,6 +27,7 @@ __all__ = [
     "NETS",
     "Backbone",
     "CosineHead",
+    "Expandable",
     "Features",
     "Frozen",
     "Head",

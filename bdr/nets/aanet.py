@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ class TwoBranches(Levelled):
             self.stable = None
             self.aggregation = nn.Parameter(self.aggregation.data[:0].clone(), requires_grad=False)
 
-    def level(self, index: int, x: Tensor) -> Level:
+    def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None) -> Level:
         plastic = self.plastic.level(index, x)
         if self.stable is None:
             return plastic

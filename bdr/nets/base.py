@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.errors import BdrError
@@ -77,18 +78,21 @@ class Level(NamedTuple):
 
 
 class Levelled(Backbone, ABC):
-    """A backbone that can be run level by level, from images to pooled features; its forward is one after the other."""
+    """A backbone that can be run level by level, from images to pooled features; its forward is one after the other.
+
+    Gates, where its channels can have some, are a vector for every group of channels: see `nets/prunable.py`.
+    """
 
     depth: int  # how many levels
     keeps_maps: bool
 
     @abstractmethod
-    def level(self, index: int, x: Tensor) -> Level: ...
+    def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None) -> Level: ...
 
-    def forward(self, x: Tensor) -> Features:
+    def forward(self, x: Tensor, gates: Sequence[Tensor] | None = None) -> Features:
         maps = []
         for index in range(self.depth):
-            x, seen = self.level(index, x)
+            x, seen = self.level(index, x, gates)
             maps.append(seen)
         return Features(x, tuple(maps) if self.keeps_maps else ())
 
@@ -99,6 +103,14 @@ class BatchNorm(nn.BatchNorm2d):
     def __init__(self, width: int) -> None:
         super().__init__(width)
         self.num_batches_tracked = None
+
+    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+        """Normalised; a gate (C,) multiplies what leaves each channel, which costs no pass over the images."""
+        if gate is None:
+            return super().forward(x)
+        scale, shift = self.weight * gate, self.bias * gate
+        mean, var = self.running_mean, self.running_var
+        return F.batch_norm(x, mean, var, scale, shift, self.training, self.momentum or 0.0, self.eps)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         state_dict.pop(f"{prefix}num_batches_tracked", None)

@@ -41,6 +41,17 @@ class LinearHead(Head):
         self.lay_out({"classes": 0, "dim": self.weight.shape[1]})
         self.grow(count)
 
+    def renew(self, count: int, dim: int) -> None:
+        """So many rows for so many features, Kaiming-normal; nothing of the present ones is left."""
+        self.lay_out({"classes": count, "dim": dim})
+        self.weight.data = (torch.randn(count, dim) * dim**-0.5).to(self.weight)  # on every device alike
+        if self.bias is not None:
+            self.bias.data.zero_()
+
+    def narrow(self, kept: Tensor) -> None:
+        """Only the features (D,) that are kept are looked at from now on."""
+        self.weight = nn.Parameter(self.weight.data[:, kept])
+
     def grow(self, count: int) -> None:
         self.weight = nn.Parameter(torch.cat([self.weight.data, uniform(count, self.weight)]))
         if self.bias is not None:

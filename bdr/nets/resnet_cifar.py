@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import BatchNorm, Features, Level, Levelled
+from bdr.nets.base import BatchNorm, Features, Level
+from bdr.nets.prunable import Layer, Prunable, initialise
 from bdr.types import ImageShape
 
 
@@ -27,16 +28,33 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
         self.last_relu = last_relu
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.bn1(self.conv1(x)))
-        y = self.bn2(self.conv2(y)) + self.shortcut(x)
+    def forward(self, x: Tensor, inner: Tensor | None = None, stream: Tensor | None = None) -> Tensor:
+        """Gates stand on the channels inside, and on those that a stage adds up: once on each summand."""
+        y = F.relu(self.bn1(self.conv1(x), inner))
+        y = self.bn2(self.conv2(y), stream) + self.beside(x, stream)
         return F.relu(y) if self.last_relu else y
 
+    def beside(self, x: Tensor, stream: Tensor | None) -> Tensor:
+        if not len(self.shortcut):
+            return x
+        conv, norm = self.shortcut
+        return norm(conv(x), stream)
 
-class ResNet(Levelled):
+    def layers(self, inputs: int, inner: int, stream: int) -> list[Layer]:
+        """Its convolutions, between the groups of channels that it reads, has inside and adds to."""
+        found = [Layer(self.conv1, self.bn1, inputs, inner), Layer(self.conv2, self.bn2, inner, stream)]
+        if len(self.shortcut):
+            conv, norm = self.shortcut
+            found.append(Layer(conv, norm, inputs, stream))  # type: ignore[arg-type]
+        return found
+
+
+class ResNet(Prunable):
     """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling.
 
     A stage ends before its last ReLU, where its map is taken. The stem belongs to the first level, pooling to the last.
+    All that a stage adds up is one group of channels, the stem's with the first stage's; what is inside a block is a
+    group of its own.
     """
 
     def __init__(
@@ -60,20 +78,38 @@ class ResNet(Levelled):
             inputs = width
         self.apply(initialise)
         if zero_init:  # every block begins as its shortcut
-            for block in (module for module in self.modules() if isinstance(module, BasicBlock)):
+            for block in self.blocks():
                 nn.init.zeros_(block.bn2.weight)
+        self.full, self.pooled = self.widths, len(widths) - 1
 
-    def level(self, index: int, x: Tensor) -> Level:
-        seen = self.stages[index](x if index else F.relu(self.bn(self.stem(x))))
+    def blocks(self) -> list[BasicBlock]:
+        return [block for stage in self.stages for block in stage]  # type: ignore[attr-defined]
+
+    def layers(self) -> list[Layer]:
+        """The groups are those of the stages, and then those inside the blocks."""
+        found, each = [Layer(self.stem, self.bn, None, 0)], len(self.blocks()) // len(self.stages)
+        for place, block in enumerate(self.blocks()):
+            stage, first = place // each, place % each == 0
+            found += block.layers(max(0, stage - 1) if first else stage, len(self.stages) + place, stage)
+        return found
+
+    def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None) -> Level:
+        stage = self.stages[index]
+        stream, inner = self.gates_of(index, gates)
+        x = x if index else F.relu(self.bn(self.stem(x), stream))
+        for block, gate in zip(stage, inner, strict=True):  # type: ignore[call-overload]
+            x = block(x, gate, stream)
         if index < self.depth - 1:
-            return Level(F.relu(seen), seen)
-        return Level(Features.of(F.relu(seen) if self.last_relu else seen).pooled, seen)
+            return Level(F.relu(x), x)
+        return Level(Features.of(F.relu(x) if self.last_relu else x).pooled, x)
 
-
-def initialise(module: nn.Module) -> None:
-    """Kaiming-normal by fan-out for convolutions; batch norm starts as the identity."""
-    if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    def gates_of(self, index: int, gates: Sequence[Tensor] | None) -> tuple[Tensor | None, Sequence[Tensor | None]]:
+        """Of what a stage adds up, and of what is inside each of its blocks."""
+        each = len(self.stages[index])  # type: ignore[arg-type]
+        if gates is None:
+            return None, [None] * each
+        first = self.depth + index * each
+        return gates[index], gates[first : first + each]
 
 
 def resnet18(shape: ImageShape, last_relu: bool = True, maps: bool = False) -> ResNet:

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.nets.base import Backbone, BatchNorm, Features
-from bdr.nets.resnet_cifar import conv3x3, initialise
+from bdr.nets.prunable import initialise
+from bdr.nets.resnet_cifar import conv3x3
 from bdr.types import ImageShape
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import BatchNorm, Features, Level, Levelled
-from bdr.nets.resnet_cifar import conv3x3, initialise
+from bdr.nets.base import BatchNorm, Features, Level
+from bdr.nets.prunable import Layer, Prunable, initialise
+from bdr.nets.resnet_cifar import conv3x3
 from bdr.types import ImageShape
 
 WIDTHS = (32, 64, 64)
 
 
-class SmallNet(Levelled):
+class SmallNet(Prunable):
     """Three convolutions with batch norm, at full, half and quarter resolution; pooled. Maps precede the ReLU."""
 
     dim, depth = WIDTHS[-1], len(WIDTHS)
@@ -24,9 +27,15 @@ class SmallNet(Levelled):
         self.norms = nn.ModuleList(BatchNorm(width) for width in WIDTHS)
         self.last_relu, self.keeps_maps = last_relu, maps
         self.apply(initialise)
+        self.full, self.pooled = self.widths, len(WIDTHS) - 1
 
-    def level(self, index: int, x: Tensor) -> Level:
-        seen = self.norms[index](self.convs[index](F.max_pool2d(x, 2) if index else x))
+    def layers(self) -> list[Layer]:
+        pairs = enumerate(zip(self.convs, self.norms, strict=True))
+        return [Layer(conv, norm, i - 1 if i else None, i) for i, (conv, norm) in pairs]  # type: ignore[arg-type]
+
+    def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None) -> Level:
+        gate = None if gates is None else gates[index]
+        seen = self.norms[index](self.convs[index](F.max_pool2d(x, 2) if index else x), gate)
         if index < self.depth - 1:
             return Level(F.relu(seen), seen)
         return Level(Features.of(F.relu(seen) if self.last_relu else seen).pooled, seen)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bdr.paper.cells import Cell
+from bdr.paper.cells import Cell, load_cells
 from bdr.recipes import PAPER_FRAME
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ SPECS = {
     "RPSNet": "rpsnet",
     "Bound": "joint",
     "DER w/o P": "der",
+    "DER": "der",
+    "simple-DER": "simple-der",
 }
 ADDITIONS: dict[str, tuple[str, Settings]] = {
     "BDR": ("bdr", ()),
@@ -69,6 +71,7 @@ DER_NOTE = (
     "paper's ± there is over class orders, ours over "
     "training seeds of one order."
 )
+EXTRACTOR = 11.17  # million parameters of ResNet-18, one of DER's extractors before it is pruned
 LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # tables 1 and 9 do not say; it is the setting of all the others
 
 
@@ -150,8 +153,22 @@ def as_printed(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
     spec = "+".join([SPECS[cell.base], *(each[0] for each in added if each)])
     if not known(spec):
         return missing_method(cell)
-    settings = [setting for each in added if each for setting in each[1]]
+    settings = [setting for each in added if each for setting in each[1]] + pruning(cell)
     return wanted(cell, *with_switches(cell, spec, settings), formula)
+
+
+def pruning(cell: Cell) -> list[tuple[str, Any]]:
+    """What the rows of pruned DER keep of an extractor: as much as their printed size, averaged over phases, says."""
+    sizes = [one.value for one in load_cells() if row_of(one) == row_of(cell) and one.metric == "params_avg_M"]
+    if cell.base != "DER" or cell.B is None or cell.S is None or not sizes or sizes[0] is None:
+        return []
+    phases = (CLASSES[DATA[cell.dataset]] - cell.B) // cell.S + (cell.B > 0)
+    extractors = (1 + phases) / 2  # on average
+    return [("der.keep", round(sizes[0] / extractors / EXTRACTOR, 4))]
+
+
+def row_of(cell: Cell) -> tuple[Any, ...]:
+    return cell.table, cell.method, cell.dataset, cell.B, cell.S
 
 
 def missing_method(cell: Cell) -> Reason:

@@ -1,0 +1,117 @@
+"""DER: Dynamically Expandable Representation for Class Incremental Learning (Yan et al., CVPR 2021).
+
+Every phase adds a feature extractor, a copy of the newest one; those before it rest for good. The classifier, without a
+bias, looks at the features of all of them and is made anew. First the newest extractor and the classifier learn,
+
+    L = CE(z, y)  +  lambda_a CE(z_a, y_a)  +  lambda_s L_S
+
+where z_a is an auxiliary classifier on the newest features alone, of the new classes and one that stands for all old
+ones; it teaches them to tell new from old, and is thrown away. Both are drawn anew when the warm-up is over. Then the
+classifier is drawn anew once more, and learns alone, on equally many images of every class, by CE(z / 5).
+
+With keep < 1 the channels of the newest extractor have gates (bdr/nets/gates.py); L_S is the share of its weights that
+they leave, lambda_s what it takes to end up at the wanted size (bdr/methods/pressure.py). Once the extractor is
+trained, channels whose gates are shut are removed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bdr.data.pool import Pool
+from bdr.losses import softmax_loss
+from bdr.methods.base import Method
+from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
+from bdr.methods.pressure import Pressure, wanted_share
+from bdr.nets import LinearHead, MakeNetwork, Network
+from bdr.types import Batch, Classify, Phase, Stage
+
+
+def new_or_old(y: Tensor, old: int) -> Tensor:
+    """The targets of the auxiliary classifier: 0 for all old classes, then the new ones; ids or mixtures."""
+    if y.dim() == 2:
+        return torch.cat([y[:, :old].sum(1, keepdim=True), y[:, old:]], 1)
+    return (y - old + 1).clamp(min=0)
+
+
+class DER(Method):
+    net: Network[LinearHead]
+    keeps = ("some", "all")  # there is nothing to balance the classifier with otherwise
+
+    def __init__(
+        self,
+        make: MakeNetwork,
+        lambda_aux: float = 1.0,
+        temperature: float = 5.0,
+        keep: float = 1.0,
+        s_max: float = 100.0,
+    ) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        if s_max <= 1:
+            raise ValueError(f"s_max = {s_max} is not allowed: it is more than 1")
+        self.net = expandable(make)
+        check_keep(self.net, keep)
+        self.auxiliary = LinearHead(0, bias=False)
+        self.pressure = Pressure()
+        self.lambda_aux, self.temperature, self.keep, self.s_max = lambda_aux, temperature, keep, s_max
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        begin_expanded(self.net, phase)
+        extractors = backbone_of(self.net)
+        if not phase.first:
+            self.auxiliary.renew(phase.new + 1, extractors.newest.dim)
+        if self.keep < 1:
+            extractors.gates.begin(extractors.prunable())
+
+    def stages(self, phase: Phase, base: Stage) -> list[Stage]:
+        return [base] if phase.first else [base, tuning(base)]
+
+    def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
+        if stage.loss == "tune":
+            self.finish_extractor()
+            self.net.head.redraw()
+        else:
+            self.pressure.begin(pool.steps(stage, 0))
+
+    def at_epoch(self, stage: Stage, epoch: int) -> None:
+        if 0 < stage.warmup == epoch:
+            for head in (self.net.head, self.auxiliary):
+                if head.classes:
+                    head.redraw()
+        extractors = backbone_of(self.net)
+        if extractors.gates.there:
+            share, reach = wanted_share(self.keep, stage, epoch), self.pressure.reach(stage, epoch)
+            self.pressure.press(extractors.gates, extractors.prunable(), share, reach)
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        extractors = backbone_of(self.net)
+        if extractors.gates.there:
+            extractors.gates.anneal(batch.clock, self.s_max)
+        out = self.net(batch.x)
+        terms = {"ce": classify(out, batch.y).mean()}
+        if not phase.first:
+            logits, _ = self.auxiliary(out.features[:, -extractors.newest.dim :])
+            terms["auxiliary"] = softmax_loss(logits, new_or_old(batch.y, phase.old)).mean()
+        if extractors.gates.there:
+            terms["sparsity"] = self.pressure(extractors.gates.sparsity())
+        return terms
+
+    def tune(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        """The objective of the second stage."""
+        return tuned(self.net, batch, classify, self.temperature)
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        return {"auxiliary": self.lambda_aux}
+
+    def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        self.finish_extractor()
+
+    def finish_extractor(self) -> None:
+        """Nothing of it is left that training alone needs: neither the auxiliary classifier nor what gates shut out."""
+        self.auxiliary.lay_out({"classes": 0, "dim": 0})
+        gates = backbone_of(self.net).gates
+        if gates.there:
+            prune(self.net, gates.kept())

@@ -1,0 +1,61 @@
+"""What methods share that give every phase an extractor of its own: growing, a classifier from scratch, its tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from torch import Tensor
+
+from bdr.nets import Expandable, LinearHead, MakeNetwork, Network
+from bdr.types import Batch, Classify, Phase, Stage
+
+EPOCHS = 170  # of the first stage in the schedule that the second one's is stated for
+TUNING_EPOCHS, TUNING_DROP = 30, 15
+
+
+def expandable(make: MakeNetwork) -> Network[LinearHead]:
+    """A network that can be given extractors, under a linear classifier without a bias."""
+    net = make(partial(LinearHead, bias=False))
+    net.backbone = Expandable(net.backbone)
+    return net
+
+
+def backbone_of(net: Network[LinearHead]) -> Expandable:
+    assert isinstance(net.backbone, Expandable)
+    return net.backbone
+
+
+def check_keep(net: Network[LinearHead], keep: float) -> None:
+    if not 0 < keep <= 1:
+        raise ValueError(f"keep = {keep} is not allowed: it is a share of the parameters, more than 0 and at most 1")
+    if keep < 1:
+        backbone_of(net).prunable()
+
+
+def begin_expanded(net: Network[LinearHead], phase: Phase) -> None:
+    """One more extractor after the first phase, and a classifier of all features from scratch."""
+    extractors = backbone_of(net)
+    if not phase.first:
+        extractors.grow()
+    net.head.renew(phase.seen, extractors.dim)
+
+
+def prune(net: Network[LinearHead], kept: Sequence[Tensor]) -> None:
+    """The newest extractor and the classifier without the channels that are not kept."""
+    net.head.narrow(backbone_of(net).prune(kept))
+
+
+def tuning(base: Stage) -> Stage:
+    """The classifier alone, equally many images of a class; as much shorter than stated as the first stage is."""
+    share = base.epochs / EPOCHS
+    stage = replace(base, name="balanced", draw="rarest", loss="tune", train=("net.head",), warmup=0)
+    stage = replace(stage, schedule="steps", drops=(max(1, round(TUNING_DROP * share)),), drop=0.1)
+    return replace(stage, epochs=max(1, round(TUNING_EPOCHS * share)))
+
+
+def tuned(net: Network[LinearHead], batch: Batch, classify: Classify, temperature: float = 1.0) -> dict[str, Tensor]:
+    """Cross-entropy of softened logits."""
+    out = net(batch.x)
+    return {"ce": classify(out._replace(logits=out.logits / temperature), batch.y).mean()}

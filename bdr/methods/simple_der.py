@@ -1,0 +1,102 @@
+"""simple-DER: Preserving Earlier Knowledge ... All Previous Feature Extractors (Li et al., arXiv 2104.13614, 2021).
+
+Every phase adds a feature extractor, those before it rest, and the classifier looks at the features of all. The newest
+one learns with what the network said before, and with a price on the factors gamma of its batch norms:
+
+    L = CE  +  K_old / K  KL( softmax(z* / T) || softmax(z / T) ) over the old classes  +  lambda sum |gamma|
+
+Then its channels of small |gamma| are removed, down to the wanted size, and the classifier alone learns anew on equally
+many images of every class. z* needs no network of its own: all earlier extractors are still there, as they were, so the
+previous classifier is asked about their features.
+
+The paper was not at hand but for its abstract; the objective is derived from it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bdr.data.pool import Pool
+from bdr.losses import distillation
+from bdr.methods.base import Method
+from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
+from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
+from bdr.nets.base import BatchNorm
+from bdr.nets.prunable import Prunable, above, threshold_for
+from bdr.types import Batch, Classify, Phase, Stage
+
+
+def importance(net: Prunable) -> list[Tensor]:
+    """Of the channels of each group: |gamma|, averaged over the batch norms that write to it."""
+    found: list[list[Tensor]] = [[] for _ in net.full]
+    for layer in net.layers():
+        found[layer.outputs].append(layer.norm.weight.detach().abs())
+    return [torch.stack(norms).mean(0) for norms in found]
+
+
+@torch.no_grad()
+def settle(net: Prunable, pool: Pool, batch: int) -> None:
+    """Batch norm gets used to what is left: its statistics move as in training, over one pass of the images."""
+    net.train()
+    for rows in pool.rows[torch.randperm(len(pool.rows)).to(pool.rows.device)].split(batch):
+        net(pool.store.plain(rows))
+    net.eval()
+
+
+class SimpleDER(Method):
+    net: Network[LinearHead]
+    distillation = "distillation"
+    keeps = ("some", "all")
+
+    def __init__(
+        self, make: MakeNetwork, temperature: float = 2.0, lambda_gamma: float = 1e-4, keep: float = 0.45
+    ) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        self.net = expandable(make)
+        check_keep(self.net, keep)
+        self.teacher = Teacher(self.net.head)
+        self.temperature, self.lambda_gamma, self.keep = temperature, lambda_gamma, keep
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        begin_expanded(self.net, phase)
+
+    def stages(self, phase: Phase, base: Stage) -> list[Stage]:
+        """The first extractor is pruned as well, so the classifier is tuned in the first phase too."""
+        return [base, tuning(base)]
+
+    def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
+        if stage.loss != "tune":
+            return
+        if self.keep < 1:
+            self.remove_channels(pool, stage.batch)
+        self.net.head.redraw()
+
+    def remove_channels(self, pool: Pool, batch: int) -> None:
+        extractor = backbone_of(self.net).prunable()
+        scores = importance(extractor)
+        threshold = threshold_for(extractor, scores, self.keep * extractor.size(extractor.full))
+        prune(self.net, above(scores, threshold))
+        settle(backbone_of(self.net).prunable(), pool, batch)
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        out, newest = self.net(batch.x), backbone_of(self.net).newest
+        terms = {"ce": classify(out, batch.y).mean()}
+        norms = [part.weight.abs().sum() for part in newest.modules() if isinstance(part, BatchNorm)]
+        terms["gamma"] = torch.stack(norms).sum()
+        if not phase.first:
+            before, _ = self.teacher(out.features[:, : -newest.dim])
+            terms["distillation"] = distillation(out.logits[:, : phase.old], before, self.temperature).mean()
+        return terms
+
+    def tune(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        """The objective of the second stage."""
+        return tuned(self.net, batch, classify)
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        return {"gamma": self.lambda_gamma, "distillation": phase.old / phase.seen}
+
+    def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        self.teacher.refill(self.net.head)

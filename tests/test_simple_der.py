@@ -1,0 +1,150 @@
+"""simple-DER: its terms as loops, a teacher that costs nothing, and channels that go by their batch norm."""
+
+import math
+
+import pytest
+import torch
+from small import make_batch, make_flat, make_pool
+
+from bdr.engine.fit import set_modes
+from bdr.methods.expanding import backbone_of
+from bdr.methods.simple_der import SimpleDER, importance
+from bdr.nets import Network
+from bdr.nets.resnet_cifar import ResNet
+from bdr.types import Phase, Stage
+
+COUNTS, OLD = (6, 7, 8, 9, 5), 3
+NOTHING = torch.zeros(0, dtype=torch.long)
+
+
+def make_tiny(head, **options):
+    return Network(ResNet((8, 16), 1, 1, **options), head(16))
+
+
+def tune(method, pool):
+    method.begin_stage(method.stages(pool.phase, Stage())[-1], pool.phase, pool)
+
+
+def started(**settings):
+    """A method at the start of its second phase, the pool, and what it said of its images at the end of the first."""
+    torch.manual_seed(0)
+    method, first = SimpleDER(make_tiny, **settings), make_pool(COUNTS[:OLD], side=8)
+    pool = make_pool(COUNTS, OLD, side=8)
+    method.begin(first.phase, first)
+    tune(method, first)
+    method.end(first.phase, first, NOTHING)
+    said = pool.outputs(method.net, pool.rows).logits
+    method.begin(pool.phase, pool)
+    with torch.no_grad():
+        for parameter in backbone_of(method.net).newest.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return method, pool, said
+
+
+def all_of(pool):
+    return make_batch(pool.store.plain(pool.rows), pool.store.labels[pool.rows])
+
+
+def softened(row, temperature=2.0):
+    powers = [math.exp(v / temperature) for v in row]
+    return [p / sum(powers) for p in powers]
+
+
+def test_the_terms_are_their_loops():
+    method, pool, said = started()
+    set_modes(method)
+    batch = all_of(pool)
+    out = method.net(batch.x)
+    terms = method.loss(batch, pool.phase, method.criterion)
+    assert list(terms) == ["ce", "gamma", "distillation"]
+    kl = 0.0
+    for theirs, mine in zip(said.tolist(), out.logits[:, :OLD].tolist(), strict=True):
+        pairs = zip(softened(theirs), softened(mine), strict=True)
+        kl += sum(p * (math.log(p) - math.log(q)) for p, q in pairs) / len(said)
+    assert terms["distillation"].item() == pytest.approx(kl, abs=1e-5)
+    state = backbone_of(method.net).newest.state_dict()
+    gammas = [value for name, value in state.items() if value.dim() == 1 and name.endswith("weight")]
+    assert terms["gamma"].item() == pytest.approx(sum(abs(g) for value in gammas for g in value.tolist()), rel=1e-5)
+
+
+def test_the_weights_are_as_derived():
+    method = SimpleDER(make_tiny)
+    assert method.weights(Phase(1, 50, 60), Stage()) == {"gamma": 1e-4, "distillation": 50 / 60}
+    assert method.weights(Phase(0, 0, 50), Stage())["distillation"] == 0
+
+
+def test_the_first_phase_distils_nothing():
+    method, pool = SimpleDER(make_tiny), make_pool(COUNTS, side=8)
+    method.begin(pool.phase, pool)
+    assert list(method.loss(all_of(pool), pool.phase, method.criterion)) == ["ce", "gamma"]
+
+
+def test_gradients_reach_the_newest_extractor_and_the_classifier():
+    method, pool, _ = started()
+    sum(method.loss(all_of(pool), pool.phase, method.criterion).values()).backward()
+    for name, parameter in method.named_parameters():
+        moves = parameter.numel() and name.startswith(("net.backbone.newest.", "net.head."))
+        assert (parameter.grad is not None) == bool(moves), name
+
+
+def test_a_channel_counts_as_much_as_its_batch_norms():
+    net = ResNet((4, 6), 1, 1)
+    for value, layer in enumerate(net.layers()):
+        layer.norm.weight.data = -(value + torch.arange(float(layer.conv.out_channels)))
+    # stem, conv1, conv2 of the first block; conv1, conv2 and the shortcut of the second
+    found = [group.tolist() for group in importance(net)]
+    assert found[0] == [1.0, 2.0, 3.0, 4.0]  # of the stem 0, 1, 2, 3 and of conv2 2, 3, 4, 5
+    assert found[1] == [4.5, 5.5, 6.5, 7.5, 8.5, 9.5]
+    assert found[2:] == [[1.0, 2.0, 3.0, 4.0], [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]]
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.45, 0.9])
+def test_the_least_important_channels_are_removed_down_to_the_wanted_size(keep):
+    method, pool, _ = started(keep=keep)
+    before = backbone_of(method.net).prunable()
+    scores = importance(before)
+    tune(method, pool)
+    after = backbone_of(method.net).prunable()
+    size, wanted = sum(p.numel() for p in after.parameters()), keep * before.size(before.full)
+    assert wanted * 0.85 < size <= wanted  # the channels of a small network weigh much
+    left = [sorted(group.tolist(), reverse=True)[:width] for group, width in zip(scores, after.widths, strict=True)]
+    gone = [sorted(group.tolist(), reverse=True)[width:] for group, width in zip(scores, after.widths, strict=True)]
+    assert max(max(group, default=0) for group in gone) <= min(min(group) for group in left if len(group) > 1)
+    assert sorted(importance(after)[1].tolist(), reverse=True) == pytest.approx(left[1])
+    assert method.net.head.layout() == {"classes": 5, "dim": method.net.backbone.dim}
+
+
+def test_batch_norm_gets_used_to_what_is_left():
+    method, pool, _ = started(keep=0.3)
+    before = backbone_of(method.net).prunable().bn.running_mean.clone()
+    tune(method, pool)
+    after = backbone_of(method.net).prunable()
+    assert not torch.isin(after.bn.running_mean, before).any()
+    old = backbone_of(method.net).old[0].net
+    assert not old.training
+    assert old.widths != old.full
+
+
+def test_without_pruning_extractors_stay_whole():
+    method, pool, _ = started(keep=1.0)
+    tune(method, pool)
+    assert all(part.whole for part in backbone_of(method.net).extractors())
+
+
+def test_the_classifier_is_tuned_in_every_phase():
+    for phase in (Phase(0, 0, 50), Phase(1, 50, 60)):
+        _, tuned = SimpleDER(make_tiny).stages(phase, Stage(epochs=170))
+        assert (tuned.epochs, tuned.drops, tuned.draw, tuned.train) == (30, (15,), "rarest", ("net.head",))
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "said"),
+    [
+        (make_tiny, {"temperature": 0}, "temp"),
+        (make_tiny, {"keep": 2}, "keep = 2"),
+        (make_flat, {}, "cannot be pruned"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, settings, said):
+    with pytest.raises(ValueError, match=said):
+        SimpleDER(make, **settings)
