@@ -65,6 +65,8 @@ def protocol_facts(config: Config, data: DataSet, protocol: Protocol, precision:
 def augment_facts(augment: Augment) -> str:
     """In words; what came later than the first records is named where it is on."""
     later = {"additive": augment.additive, "contrast": augment.contrast, "uncropped": augment.uncropped}
+    if augment.randaugment:
+        later |= {"randaugment": augment.randaugment, "randaugment_std": augment.randaugment_std}
     named = "".join(f", {name} {value:g}" for name, value in later.items() if value)
     return f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}{named}"
 

@@ -18,16 +18,28 @@ PAPER_FRAME = ("ucir",)
 # Training that methods bring with them instead of their frame's.
 OWN_STAGES = {
     "bic": Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4),
+    "dytox": Stage(
+        epochs=500,
+        batch=256,
+        optimizer="adamw",
+        lr=2.5e-4,  # 5e-4 for a batch of 512
+        weight_decay=1e-6,
+        schedule="cosine",
+        floor=1e-5,
+        warmup=5,
+        repeat=3,
+    ),
     "icarl": Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),
     "podnet": Stage(epochs=160, schedule="cosine"),
 }
 
 # Networks that methods bring with them, and those that stand in for them on handwritten digits.
-OWN_NETS: dict[str, str] = {}
-DIGITS_NETS: dict[str, str] = {}
+OWN_NETS: dict[str, str] = {"dytox": "convit"}
+DIGITS_NETS: dict[str, str] = {"dytox": "convit-small"}
 
 # Augmentation that methods bring with them.
 OWN_AUGMENT = {
+    "dytox": {"randaugment": 9.0},
     "e2e": {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5},
 }
 
@@ -77,6 +89,7 @@ def cifar10(method: str = "ucir", *plugins: str) -> Config:
 # What differs on handwritten digits, where a phase is a few hundred steps.
 DIGITS_STAGES: dict[str, dict[str, Any]] = {
     "bic": {"lr": 0.03},
+    "dytox": {"optimizer": "adamw", "lr": 0.003, "weight_decay": 1e-6, "schedule": "cosine"},
     "icarl": {"lr": 1.0},
     "podnet": {"schedule": "cosine"},
     "wa": {"lr": 0.03},

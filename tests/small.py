@@ -5,8 +5,8 @@ from torch import nn
 
 from bdr.data.augment import Augment
 from bdr.data.pool import Pool, Store
-from bdr.nets import Backbone, Features, Network
-from bdr.types import Batch, Clock, Phase
+from bdr.nets import NETS, Backbone, Features, Network
+from bdr.types import Batch, Clock, ImageShape, Phase
 
 STILL = Augment(pad=0, flip=False)
 
@@ -27,7 +27,14 @@ def make_flat(head, last_relu=True):
     return Network(Flat(), head(5))
 
 
-OWN_MAKERS = {}  # of methods that need a network of another kind: make(head, **options) for images of 8 x 8 pixels
+def make_tokens(head, **options):
+    """A small transformer with task tokens, and with something for stochastic depth to leave out."""
+    return Network(NETS["convit-small"](ImageShape(1, 8, 8), embed=16, stochastic_depth=0.2, **options), head(16))
+
+
+OWN_MAKERS = {
+    "dytox": make_tokens
+}  # of methods that need a network of another kind: make(head, **options) for images of 8 x 8 pixels
 
 
 def make_store(counts, seed=0, side=4, channels=1, augment=STILL):

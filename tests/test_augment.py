@@ -28,7 +28,7 @@ def applied(augment, pixels, rows, draws):
 def one_by_one(augment, pixels, rows, draws):
     done = []
     for i, row in enumerate(rows.tolist()):
-        *crop, added, contrast = (None if column is None else column[i].item() for column in tuple(draws))
+        *crop, added, contrast = (None if column is None else column[i].item() for column in tuple(draws)[:6])
         tone = {"added": added or 0.0, "contrast": 1.0 if contrast is None else contrast}
         done.append(slow_augment(pixels[row].numpy(), augment.pad, *crop, MEAN, STD, **tone))
     return torch.tensor(np.stack(done), dtype=torch.float32)

@@ -31,6 +31,7 @@ from bdr.engine.checkpoint import Checkpoints
 from bdr.engine.listen import Listener
 from bdr.engine.run import Experiment
 from bdr.methods import METHODS
+from bdr.recipes import DIGITS_NETS
 
 FLAT = {"net": "runs:flat"}
 OWN, RESTLESS = "runs:TwoStages", "runs:Restless"
@@ -376,7 +377,8 @@ def test_the_last_position_is_past_the_last_phase(whole):
 def test_every_method_ends_where_the_whole_run_does(name, one_thread, tmp_path):
     """Stopped in the middle of the first epoch with a teacher, an anchor or a memory."""
     keeps = METHODS[name].keeps
-    given = {"memory": "3/class" if "some" in keeps else "0" if "none" in keeps else "all", "phases": 2, "net": "small"}
+    given = {"memory": "3/class" if "some" in keeps else "0" if "none" in keeps else "all", "phases": 2}
+    given["net"] = DIGITS_NETS.get(name, "small")
     whole = train(tmp_path / "whole" / "run", name, **given)
     path = train_until(Position(1, 0, 0, 2), tmp_path / "stopped" / "run", name, **given)
     api.resume(path)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bdr.data.randaugment import Chosen, choose, randaugmented
+
 
 class Draws(NamedTuple):
     """One row a sample: where the crop starts, whether it is mirrored, how bright it is; and its tone, if drawn."""
@@ -23,6 +25,8 @@ class Draws(NamedTuple):
     bright: Tensor  # (B,) float32 in [1 - brightness, 1 + brightness]
     added: Tensor | None = None  # (B,) float32 in [-additive, additive]
     contrast: Tensor | None = None  # (B,) float32 in [1 - contrast, 1 + contrast]
+    operation: Tensor | None = None  # (B, 2) int64, which of RandAugment's
+    level: Tensor | None = None  # (B, 2) float32 in [-10, 10]
 
     def columns(self) -> tuple[Tensor, ...]:
         """Those that are drawn."""
@@ -42,6 +46,7 @@ class Augment:
 
     With `additive` or `contrast` an image keeps its tone, or has its brightness moved, or its contrast stretched around
     the mean of each channel: one of these, all equally likely. The share `uncropped` is not shifted by a crop.
+    `randaugment` is the mean magnitude, of 10, of RandAugment's operations, and `randaugment_std` how it varies.
     """
 
     pad: int = 4
@@ -50,6 +55,8 @@ class Augment:
     additive: float = 0.0
     contrast: float = 0.0
     uncropped: float = 0.0
+    randaugment: float = 0.0
+    randaugment_std: float = 0.5
 
     @property
     def tones(self) -> bool:
@@ -62,7 +69,10 @@ class Augment:
         mirrored = (mirror < 0.5) & self.flip
         draws = Draws(top, left, mirrored, 1 + self.brightness * (2 * bright - 1))
         draws = self.with_tones(draws, generator) if self.tones else draws
-        return self.partly_cropped(draws, generator) if self.uncropped else draws
+        draws = self.partly_cropped(draws, generator) if self.uncropped else draws
+        if not self.randaugment:
+            return draws
+        return draws._replace(**choose(count, self.randaugment, self.randaugment_std, generator)._asdict())
 
     def with_tones(self, draws: Draws, generator: torch.Generator) -> Draws:
         kinds = 1 + (self.additive > 0) + (self.contrast > 0)
@@ -94,6 +104,9 @@ class Augment:
         if draws.contrast is not None or draws.added is not None:
             crop = toned(crop, draws, pixels[rows].float().mean((1, 2), keepdim=True) / 255)
         crop = (crop * inside[..., None] * draws.bright[:, None, None, None]).clamp(max=1)
+        if draws.operation is not None and draws.level is not None:
+            chosen, bytes_of = Chosen(draws.operation, draws.level), (255 * crop).round()
+            crop = randaugmented(bytes_of, chosen, (255 * mean).round()) / 255
         return ((crop - mean) / std).permute(0, 3, 1, 2)
 
 

@@ -2,6 +2,7 @@
 
 from bdr.methods.base import Method
 from bdr.methods.bic import BiC
+from bdr.methods.dytox import DyTox
 from bdr.methods.e2e import E2E
 from bdr.methods.ewc import EWC
 from bdr.methods.icarl import ICaRL
@@ -15,6 +16,7 @@ from bdr.methods.wa import WA
 
 METHODS: dict[str, type[Method]] = {
     "bic": BiC,
+    "dytox": DyTox,
     "e2e": E2E,
     "ewc": EWC,
     "finetune": Finetune,
@@ -37,6 +39,7 @@ __all__ = [
     "UCIR",
     "WA",
     "BiC",
+    "DyTox",
     "Finetune",
     "ICaRL",
     "Joint",

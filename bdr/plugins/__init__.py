@@ -4,11 +4,13 @@ from bdr.plugins.base import Plugin, Prior, compose
 from bdr.plugins.bdr import BDRPlugin
 from bdr.plugins.cwd import CwD
 from bdr.plugins.la import LogitAdjustment
+from bdr.plugins.mixup import Mixup
 
 PLUGINS: dict[str, type[Plugin]] = {
     "bdr": BDRPlugin,
     "cwd": CwD,
     "la": LogitAdjustment,
+    "mixup": Mixup,
 }
 
-__all__ = ["PLUGINS", "BDRPlugin", "CwD", "LogitAdjustment", "Plugin", "Prior", "compose"]
+__all__ = ["PLUGINS", "BDRPlugin", "CwD", "LogitAdjustment", "Mixup", "Plugin", "Prior", "compose"]

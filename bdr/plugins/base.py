@@ -18,6 +18,8 @@ class Plugin(Resumable):
     name: str = "plugin"  # set from the table, or from the class, when a run is put together
     role: str | None = None  # "prior" | "draw" | "net": at most one plug-in of each, checked before training
     needs_exemplars = False  # refused with a memory that holds none
+    mixes = False  # its `batch` makes mixtures (B, K) of targets: refused beside what takes ids alone
+    soft_targets = True  # it takes mixtures of classes as well as ids
 
     def net(self, make: MakeNetwork) -> MakeNetwork:
         """Wraps what builds the network."""
