@@ -89,7 +89,7 @@ def cifar10(method: str = "ucir", *plugins: str) -> Config:
 # What differs on handwritten digits, where a phase is a few hundred steps.
 DIGITS_STAGES: dict[str, dict[str, Any]] = {
     "bic": {"lr": 0.03},
-    "dytox": {"optimizer": "adamw", "lr": 0.003, "weight_decay": 1e-6, "schedule": "cosine"},
+    "dytox": {"optimizer": "adamw", "batch": 16, "lr": 0.003, "weight_decay": 1e-6, "schedule": "cosine"},
     "icarl": {"lr": 1.0},
     "podnet": {"schedule": "cosine"},
     "wa": {"lr": 0.03},
@@ -107,6 +107,7 @@ DIGITS_SETTINGS: dict[str, dict[str, Any]] = {
 DIGITS_LATER: dict[str, dict[str, dict[str, Any]]] = {
     # An epoch is a single step here, and a correction that is left half-way is worse than none.
     "bic": {"correction": {"epochs": 200, "drops": (60, 120, 160, 180), "lr": 0.03}},
+    "dytox": {"balanced": {"epochs": 20, "lr": 0.001}},
     "e2e": {"balanced": {"batch": 4}},
     "podnet": {"balanced": {"epochs": 20}},
 }
@@ -126,7 +127,7 @@ def digits(method: str = "ucir", *plugins: str) -> Config:
         step=2,
         memory=KEPT.get(method, "2/class"),
         net=DIGITS_NETS.get(method, "small"),
-        stage=Stage(epochs=20, batch=32, drops=(12, 17), **DIGITS_STAGES.get(method, {})),
+        stage=replace(Stage(epochs=20, batch=32, drops=(12, 17)), **DIGITS_STAGES.get(method, {})),
         stages=DIGITS_LATER.get(method, {}),
     )
 
@@ -174,6 +175,16 @@ def e2e_original() -> Config:
     return cifar100("e2e").model_copy(update={"net": "resnet32", "memory": "2000", "stage": stage, **plain})
 
 
+def dytox_original() -> Config:
+    """DyTox as its own paper has it: 10 classes a phase, 2,000 exemplars in total."""
+    return cifar100("dytox").model_copy(update={"base": 0, "step": 10, "memory": "2000"})
+
+
+def dytox_plus() -> Config:
+    """DyTox+, the same with mix-up."""
+    return dytox_original().model_copy(update={"plugins": ("mixup",)})
+
+
 def podnet_original() -> Config:
     """PODNet as its own paper has it: ResNet-32."""
     return cifar100("podnet").model_copy(update={"net": "resnet32"})
@@ -212,6 +223,8 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "cwd-bdr": cwd_bdr,
     "digits-cwd": digits_cwd,
     "digits-cwd-bdr": digits_cwd_bdr,
+    "dytox-original": dytox_original,
+    "dytox-plus": dytox_plus,
     "e2e-original": e2e_original,
     "icarl-original": icarl_original,
     "podnet-original": podnet_original,

@@ -11,6 +11,7 @@ The decoder (CaiT, Touvron et al., ICCV 2021) runs once for all tokens: each see
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,18 +21,19 @@ from torch import Tensor, nn
 from bdr.nets.base import Backbone, Features, Resumable
 from bdr.types import ImageShape
 
-SPREAD = 0.02  # of the truncated normal that all weights are drawn from
+
+def drawn(count: int, dim: int, spread: float) -> nn.Parameter:
+    return nn.Parameter(nn.init.trunc_normal_(torch.empty(count, dim), std=spread))
 
 
-def drawn(*shape: int) -> nn.Parameter:
-    return nn.Parameter(nn.init.trunc_normal_(torch.empty(*shape), std=SPREAD))
-
-
-def initialise(module: nn.Module) -> None:
+def initialise(module: nn.Module, spread: float) -> None:
+    """Linear layers from a truncated normal; then attention by place, which begins near by."""
     if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=SPREAD)
+        nn.init.trunc_normal_(module.weight, std=spread)
         if module.bias is not None:
             nn.init.zeros_(module.bias)
+    if isinstance(module, GatedAttention):
+        module.start_local()
 
 
 def split(x: Tensor, heads: int) -> Tensor:
@@ -63,8 +65,6 @@ class GatedAttention(nn.Module):
         self.project, self.place = nn.Linear(dim, dim), nn.Linear(3, heads)
         self.gate = nn.Parameter(torch.ones(heads))
         self.register_buffer("places", relative_places(rows, columns), persistent=False)
-        self.apply(initialise)
-        self.start_local()
 
     @torch.no_grad()
     def start_local(self) -> None:
@@ -97,7 +97,6 @@ class ClassAttention(nn.Module):
         self.heads = heads
         self.q, self.k, self.v = (nn.Linear(dim, dim, bias=False) for _ in range(3))
         self.project = nn.Linear(dim, dim)
-        self.apply(initialise)
 
     def forward(self, tokens: Tensor, patches: Tensor) -> Tensor:
         """(B, T, C) of tokens (T, C), which are the same for every image, and patches (B, N, C)."""
@@ -113,7 +112,7 @@ class ClassAttention(nn.Module):
 
 def perceptron(dim: int, ratio: float) -> nn.Sequential:
     inner = int(dim * ratio)
-    return nn.Sequential(nn.Linear(dim, inner), nn.GELU(), nn.Linear(inner, dim)).apply(initialise)
+    return nn.Sequential(nn.Linear(dim, inner), nn.GELU(), nn.Linear(inner, dim))
 
 
 class Block(nn.Module):
@@ -156,11 +155,13 @@ def thinned(x: Tensor, kept: Tensor | None, which: int) -> Tensor:
 class Encoder(nn.Module):
     """Images to patches (B, N, C) that have looked at each other. Its shape never changes."""
 
-    def __init__(self, shape: ImageShape, patch: int, dim: int, blocks: int, heads: int, ratio: float) -> None:
+    def __init__(
+        self, shape: ImageShape, patch: int, dim: int, blocks: int, heads: int, ratio: float, spread: float
+    ) -> None:
         super().__init__()
         rows, columns = shape.height // patch, shape.width // patch
         self.patches = nn.Conv2d(shape.channels, dim, patch, patch)
-        self.positions = drawn(rows * columns, dim)
+        self.positions = drawn(rows * columns, dim, spread)
         self.blocks = nn.ModuleList(Block(dim, heads, ratio, rows, columns) for _ in range(blocks))
 
     def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
@@ -173,14 +174,15 @@ class Encoder(nn.Module):
 class TaskTokens(Resumable):
     """A learned token a phase; those of earlier phases rest in a block of their own."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, spread: float) -> None:
         super().__init__()
+        self.spread = spread
         self.old = nn.Parameter(torch.empty(0, dim), requires_grad=False)
-        self.new = drawn(1, dim)
+        self.new = drawn(1, dim, spread)
 
     def grow(self) -> None:
         self.old = nn.Parameter(self().detach(), requires_grad=False)
-        self.new = nn.Parameter(drawn(*self.new.shape).to(self.old))
+        self.new = nn.Parameter(drawn(1, self.new.shape[1], self.spread).to(self.old))
 
     def layout(self) -> dict[str, Any]:
         return {"old": len(self.old)}
@@ -202,14 +204,23 @@ class ConViT(Backbone):
     rates: Tensor  # (blocks + 1,) of leaving out; the decoder's is the last
 
     def __init__(
-        self, shape: ImageShape, patch: int, dim: int, blocks: int, heads: int, ratio: float, stochastic_depth: float
+        self,
+        shape: ImageShape,
+        patch: int,
+        dim: int,
+        blocks: int,
+        heads: int,
+        ratio: float,
+        stochastic_depth: float,
+        spread: float,
     ) -> None:
         super().__init__()
         check(shape, patch, dim, blocks, heads, stochastic_depth)
         self.dim, self.stochastic_depth = dim, stochastic_depth
-        self.encoder = Encoder(shape, patch, dim, blocks, heads, ratio)
-        self.tokens = TaskTokens(dim)
+        self.encoder = Encoder(shape, patch, dim, blocks, heads, ratio, spread)
+        self.tokens = TaskTokens(dim, spread)
         self.decoder = Decoder(dim, heads, ratio)
+        self.apply(partial(initialise, spread=spread))
         self.register_buffer("rates", torch.linspace(0, stochastic_depth, blocks + 1), persistent=False)
 
     def grow(self) -> None:
@@ -255,26 +266,29 @@ def convit(
     heads: int = 12,
     mlp_ratio: float = 4.0,
     stochastic_depth: float = 0.1,
+    spread: float = 0.02,
 ) -> ConViT:
     """ConViT with a token a phase, as DyTox has it: 384 features a token, 10.68 M parameters.
 
+    `spread` is that of the truncated normal that weights, positions and tokens are drawn from.
     Features keep their sign with `last_relu` or without: they come from a sum, as a transformer's do.
     """
     if maps:
         raise ValueError("a transformer has no feature maps; use --net resnet18 or another one that has")
-    return ConViT(shape, patch, embed, blocks, heads, mlp_ratio, stochastic_depth)
+    return ConViT(shape, patch, embed, blocks, heads, mlp_ratio, stochastic_depth, spread)
 
 
 def convit_small(
     shape: ImageShape,
     last_relu: bool = True,
     maps: bool = False,
-    patch: int = 2,
-    embed: int = 48,
+    patch: int = 4,
+    embed: int = 64,
     blocks: int = 2,
     heads: int = 4,
     mlp_ratio: float = 2.0,
     stochastic_depth: float = 0.0,
+    spread: float = 0.2,
 ) -> ConViT:
-    """The same for images of a few pixels: 48 features a token, 0.06 M parameters."""
-    return convit(shape, last_relu, maps, patch, embed, blocks, heads, mlp_ratio, stochastic_depth)
+    """The same for images of a few pixels: 64 features a token, 0.10 M parameters."""
+    return convit(shape, last_relu, maps, patch, embed, blocks, heads, mlp_ratio, stochastic_depth, spread)
