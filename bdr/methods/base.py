@@ -65,7 +65,8 @@ class Present(Resumable):
 
     def cross_entropy(self, out: Outputs, y: Tensor) -> Tensor:
         """(B,) over the classes that are present; the others neither rise nor fall."""
-        return cross_entropy(out._replace(logits=out.logits.masked_fill(~self.mask, -torch.inf)), y)
+        lowest = torch.finfo(out.logits.dtype).min  # finite: a mixture multiplies it by zero
+        return cross_entropy(out._replace(logits=out.logits.masked_fill(~self.mask, lowest)), y)
 
 
 def classified_and_distilled(
