@@ -17,7 +17,8 @@ from bdr.errors import UsageError
 from bdr.methods.dytox import DyTox, old_as_one
 from bdr.nets import NETS, LinearHead, Network, Teacher, TokenHeads
 from bdr.nets.base import lay_out, layouts_of
-from bdr.nets.convit import ConViT, GatedAttention, relative_places
+from bdr.nets.convit import GatedAttention, relative_places
+from bdr.nets.dytox import TokenTransformer
 from bdr.plugins.bdr import BDRPlugin
 from bdr.recipes import RECIPES, cifar100
 from bdr.types import ImageShape, Outputs, Phase, Stage
@@ -553,7 +554,7 @@ def test_a_network_without_tokens_is_refused(tmp_path):
 def test_settings_of_the_network_are_settings_of_the_run(tmp_path):
     begun = plan(tmp_path / "run", "dytox", net="convit-small", settings=[("convit-small.embed", 32)])
     assert begun.experiment.method.net.backbone.dim == 32
-    assert isinstance(begun.experiment.method.net.backbone, ConViT)
+    assert isinstance(begun.experiment.method.net.backbone, TokenTransformer)
 
 
 def test_recipes_have_the_papers_training():

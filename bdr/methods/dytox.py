@@ -21,7 +21,7 @@ from bdr.data.pool import Pool
 from bdr.losses import binary, distillation, one_hot
 from bdr.methods.base import Method
 from bdr.nets import MakeNetwork, Network, Teacher, TokenHeads
-from bdr.nets.convit import ConViT
+from bdr.nets.dytox import TokenTransformer
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 SHARE_OF_EPOCHS = 25  # 20 epochs of tuning after 500
@@ -44,15 +44,15 @@ class DyTox(Method):
         if not 0 <= smoothing < 1:
             raise ValueError(f"smoothing = {smoothing} is not allowed: it is from 0 to less than 1")
         self.net = make(TokenHeads)
-        if not isinstance(self.net.backbone, ConViT):
+        if not isinstance(self.net.backbone, TokenTransformer):
             raise ValueError("needs a network with task tokens: use --net convit, or convit-small for a few pixels")
         self.teacher = Teacher(self.net)
         self.divergence = TokenHeads(self.transformer.dim)
         self.divergence_weight, self.smoothing = divergence_weight, smoothing
 
     @property
-    def transformer(self) -> ConViT:
-        assert isinstance(self.net.backbone, ConViT)
+    def transformer(self) -> TokenTransformer:
+        assert isinstance(self.net.backbone, TokenTransformer)
         return self.net.backbone
 
     def begin(self, phase: Phase, pool: Pool) -> None:

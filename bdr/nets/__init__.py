@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bdr.nets.base import Backbone, Features, Frozen, Head, MakeNetwork, Network, Resumable, Teacher
-from bdr.nets.convit import convit, convit_small
+from bdr.nets.dytox import convit, convit_small
 from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
