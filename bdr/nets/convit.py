@@ -4,8 +4,8 @@ Patches attend to each other by content and by position, head by head as a gate 
 
     attention = (1 - sigmoid(g)) softmax(q k / sqrt(d)) + sigmoid(g) softmax(w . (dx, dy, dx^2 + dy^2))
 
-Both parts are linear in the values, so each is applied to them by itself, and that by content by torch's own kernel. The
-rows of either add up to one, and so do those of their mixture: nothing is left to be normalised.
+Both parts are linear in the values, so each is applied to them by itself, and that by content by torch's own kernel.
+The rows of either add up to one, and so do those of their mixture: nothing is left to be normalised.
 """
 
 from __future__ import annotations
