@@ -8,11 +8,14 @@ import torch
 import torch.nn.functional as F
 from runs import Position, assert_equal, plan, train, train_until
 from small import make_batch, make_pool, make_tokens
+from test_engine import World
 from torch import nn
 
 from bdr import api
-from bdr.engine.fit import set_modes, set_moving
+from bdr.data.augment import Augment
+from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
+from bdr.engine.step import eager_between_steps
 from bdr.errors import UsageError
 from bdr.methods.dytox import DyTox, old_as_one
 from bdr.nets import NETS, LinearHead, Network, Teacher, TokenHeads
@@ -568,6 +571,37 @@ def test_recipes_have_the_papers_training():
     )
     assert plain.stage.lr == pytest.approx(5e-4 * plain.stage.batch / 512)
     assert (plain.plugins, plus.plugins) == ((), ("mixup",))
+
+
+def losses_of(engine, device):
+    """The terms of the first steps of a later phase, with all that draws."""
+    world = World("dytox", ("bdr", "mixup"), 1, device)
+    world.method.net.backbone.stochastic_depth = (
+        0.0  # whether a replayed graph draws the same numbers is torch's affair
+    )
+    world.store.augment = Augment(pad=1, flip=False, randaugment=9.0)
+    stage = Stage(epochs=1, batch=8, optimizer="adamw", lr=1e-4, repeat=3)
+    world.begin(stage)
+    fit = Fit(world.objective(stage), stage, 0, world.pool, engine)
+    with eager_between_steps(engine):
+        return torch.from_numpy(fit.epoch(0, 0, None, lambda step, log: None).values), fit.step.names
+
+
+def test_a_later_phase_trains_with_mixtures_and_bdr():
+    values, names = losses_of("eager", "cpu")
+    assert names == ("bce", "distillation", "divergence", "ce_old")
+    assert values[:, :3].isfinite().all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_three_engines_agree():
+    torch._dynamo.reset()
+    eager, names = losses_of("eager", "cuda")
+    for engine in ("compile", "graph"):
+        values, same = losses_of(engine, "cuda")
+        assert same == names
+        torch.testing.assert_close(values, eager, rtol=0.01, atol=0.01, equal_nan=True, msg=engine)
 
 
 PLUS = "dytox+mixup+bdr"

@@ -22,6 +22,7 @@ from bdr.types import Batch, Phase, Stage
 def beta(alpha: float, count: int, chance: torch.Generator) -> Tensor:
     """(count,) draws of Beta(alpha, alpha), as shares of two gamma variables."""
     shape = torch.full((2, count), alpha, dtype=torch.float64, device=chance.device)
+    # Unlike torch.distributions, this takes the generator of the place.
     one, other = torch._standard_gamma(shape, generator=chance)
     return (one / (one + other)).float()
 

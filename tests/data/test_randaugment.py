@@ -7,10 +7,13 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
+from bdr.config import checked_augment
 from bdr.data.augment import Augment
 from bdr.data.pool import Pool, Store
 from bdr.data.randaugment import NONE, NUMBER, OPERATIONS, Chosen, choose, operated, randaugmented
+from bdr.describe import augment_facts
 from bdr.engine.step import taken
+from bdr.errors import UsageError
 from bdr.types import Phase, Stage
 
 GEOMETRY = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
@@ -163,6 +166,16 @@ def test_without_it_nothing_is_drawn_and_nothing_else_changes():
     off, on = Augment().draw(50, chance()), Augment(randaugment=9.0).draw(50, chance())
     assert (off.operation, off.level, len(off.columns())) == (None, None, 4)
     assert all(torch.equal(a, b) for a, b in zip(off.columns(), on.columns()[:4], strict=True))
+
+
+@pytest.mark.parametrize(("name", "value"), [("randaugment", 11.0), ("randaugment", -1.0), ("randaugment_std", -0.5)])
+def test_magnitudes_that_cannot_be_are_refused(name, value):
+    with pytest.raises(UsageError, match=rf"augment\.{name} = {value} is not allowed"):
+        checked_augment(Augment(), {name: value})
+
+
+def test_a_protocol_names_it_where_it_is_on():
+    assert augment_facts(Augment(randaugment=9.0)) == f"{augment_facts(Augment())}, randaugment 9, randaugment_std 0.5"
 
 
 # In a batch
