@@ -199,9 +199,9 @@ def test_new_tokens_are_drawn_like_the_first():
     torch.manual_seed(0)
     net = NETS["convit"](ImageShape())
     net.grow()
-    assert float(net.tokens.new.std()) == pytest.approx(0.02, rel=0.1)
-    assert float(net.encoder.positions.std()) == pytest.approx(0.02, rel=0.1)
-    assert float(net.decoder.attention.q.weight.std()) == pytest.approx(0.02, rel=0.1)
+    assert net.tokens.new.std().item() == pytest.approx(0.02, rel=0.1)
+    assert net.encoder.positions.std().item() == pytest.approx(0.02, rel=0.1)
+    assert net.decoder.attention.q.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
 
 def test_a_grown_network_is_laid_out_again_and_loaded():
