@@ -576,9 +576,8 @@ def test_recipes_have_the_papers_training():
 def losses_of(engine, device):
     """The terms of the first steps of a later phase, with all that draws."""
     world = World("dytox", ("bdr", "mixup"), 1, device)
-    world.method.net.backbone.stochastic_depth = (
-        0.0  # whether a replayed graph draws the same numbers is torch's affair
-    )
+    # Whether a replayed graph draws the same numbers is torch's affair.
+    world.method.net.backbone.stochastic_depth = 0.0
     world.store.augment = Augment(pad=1, flip=False, randaugment=9.0)
     stage = Stage(epochs=1, batch=8, optimizer="adamw", lr=1e-4, repeat=3)
     world.begin(stage)
