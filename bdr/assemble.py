@@ -247,6 +247,18 @@ def check_kept(quota: Quota, method: Method, name: str) -> None:
         raise UsageError(f"'{name}' does not go with --memory {quota}: use {wanted}, or another method")
 
 
+def check_targets(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
+    """What mixes classes stands beside nothing that takes whole ones alone."""
+    takers = [f"method '{name}'"] * (not method.soft_targets)
+    takers += [f"plug-in '{plugin.name}'" for plugin in plugins if not plugin.soft_targets]
+    for plugin in plugins:
+        if plugin.mixes and takers:
+            raise UsageError(
+                f"plug-in '{plugin.name}' mixes images of different classes, and {takers[0]} needs the one class of "
+                f"each image: leave '{plugin.name}' out, or use another method, such as dytox+{plugin.name}"
+            )
+
+
 def check_held(quota: Quota, method: Method, name: str, phases: Sequence[Phase]) -> None:
     """What is held out of training leaves something to train on, also when a shared memory has shrunk."""
     old = phases[-1].old
@@ -323,6 +335,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     method = make_method(config, shape, plugins)
     check_kept(quota, method, config.method)
     check_parameters(method, config.method, plugins)
+    check_targets(method, config.method, plugins)
     stages = [stages_of(config, method, plugins, phase) for phase in protocol]
     check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
     phases, stages = list(protocol)[: config.phases], stages[: config.phases]

@@ -185,12 +185,14 @@ def checked_stage(stage: Stage) -> Stage:
 
 def checked_augment(own: Augment, given: Mapping[str, Any]) -> Augment:
     augment = replace(own, **checked(Augment, given, "augment"))
-    for name in ("pad", "brightness", "additive", "rotation"):
+    for name in ("pad", "brightness", "additive", "rotation", "randaugment_std"):
         if getattr(augment, name) < 0:
             raise UsageError(f"augment.{name} = {getattr(augment, name)} is not allowed: it is 0 or more")
     for name in ("contrast", "uncropped"):
         if not 0 <= getattr(augment, name) <= 1:
             raise UsageError(f"augment.{name} = {getattr(augment, name)} is not allowed: it is from 0 to 1")
+    if not 0 <= augment.randaugment <= 10:
+        raise UsageError(f"augment.randaugment = {augment.randaugment} is not allowed: it is from 0 (off) to 10")
     return augment
 
 

@@ -68,6 +68,8 @@ def protocol_facts(
 def augment_facts(augment: Augment) -> str:
     """In words; what came later than the first records is named where it is on."""
     later = {name: value for name, value in asdict(augment).items() if name not in ("pad", "flip", "brightness")}
+    if not augment.randaugment:
+        del later["randaugment_std"]  # of nothing
     named = "".join(f", {name} {value:g}" for name, value in later.items() if value)
     return f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}{named}"
 

@@ -24,6 +24,17 @@ PROMPTING = Stage(
 OWN_STAGES = {
     "bic": Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4),
     "dualprompt": replace(PROMPTING, batch=24, lr=0.03 * 24 / 256),
+    "dytox": Stage(
+        epochs=500,
+        batch=256,
+        optimizer="adamw",
+        lr=2.5e-4,  # 5e-4 for a batch of 512
+        weight_decay=1e-6,
+        schedule="cosine",
+        floor=1e-5,
+        warmup=5,
+        repeat=3,
+    ),
     "icarl": Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),
     "l2p": PROMPTING,
     "podnet": Stage(epochs=160, schedule="cosine"),
@@ -33,11 +44,13 @@ OWN_STAGES = {
 # Networks that methods bring with them, and those that stand in for them on handwritten digits.
 OWN_NETS: dict[str, str] = {
     "dualprompt": "vit-b16",
+    "dytox": "convit",
     "l2p": "vit-b16",
     "rpsnet": "rps",
 }
 DIGITS_NETS: dict[str, str] = {
     "dualprompt": "vit-tiny",
+    "dytox": "convit-small",
     "l2p": "vit-tiny",
     "rpsnet": "rps-small",
 }
@@ -53,6 +66,7 @@ OWN_PROTOCOLS: dict[str, dict[str, Any]] = {
 
 # Augmentation that methods bring with them.
 OWN_AUGMENT = {
+    "dytox": {"randaugment": 9.0},
     "e2e": {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5},
     "rpsnet": {"rotation": 10.0},
 }
@@ -107,6 +121,7 @@ DIGITS_PROMPTING = {"optimizer": "adamw", "lr": 0.03, "weight_decay": 0.0, "sche
 DIGITS_STAGES: dict[str, dict[str, Any]] = {
     "bic": {"lr": 0.03},
     "dualprompt": DIGITS_PROMPTING,
+    "dytox": {"optimizer": "adamw", "batch": 16, "lr": 0.003, "weight_decay": 1e-6, "schedule": "cosine"},
     "icarl": {"lr": 1.0},
     "l2p": DIGITS_PROMPTING,
     "podnet": {"schedule": "cosine"},
@@ -128,6 +143,7 @@ DIGITS_LATER: dict[str, dict[str, dict[str, Any]]] = {
     "bic": {"correction": {"epochs": 200, "drops": (60, 120, 160, 180), "lr": 0.03}},
     # The classifier begins anew, and an epoch is a step or two.
     "der": {"balanced": {"epochs": 100, "drops": (50,)}},
+    "dytox": {"balanced": {"epochs": 20, "lr": 0.001}},
     "e2e": {"balanced": {"batch": 4}},
     "podnet": {"balanced": {"epochs": 20}},
     "simple-der": {"balanced": {"epochs": 100, "drops": (50,)}},
@@ -148,7 +164,7 @@ def digits(method: str = "ucir", *plugins: str) -> Config:
         step=2,
         memory=KEPT.get(method, "2/class"),
         net=DIGITS_NETS.get(method, "small"),
-        stage=Stage(epochs=20, batch=32, drops=(12, 17), **DIGITS_STAGES.get(method, {})),
+        stage=replace(Stage(epochs=20, batch=32, drops=(12, 17)), **DIGITS_STAGES.get(method, {})),
         stages=DIGITS_LATER.get(method, {}),
     )
 
@@ -194,6 +210,16 @@ def e2e_original() -> Config:
     stage = Stage(epochs=40, drops=(10, 20, 30), weight_decay=1e-4)
     plain = {"statistics": "default", "order": "seed-1993", "base": 0, "step": 10}
     return cifar100("e2e").model_copy(update={"net": "resnet32", "memory": "2000", "stage": stage, **plain})
+
+
+def dytox_original() -> Config:
+    """DyTox as its own paper has it: 10 classes a phase, 2,000 exemplars in total."""
+    return cifar100("dytox").model_copy(update={"base": 0, "step": 10, "memory": "2000"})
+
+
+def dytox_plus() -> Config:
+    """DyTox+, the same with mix-up."""
+    return dytox_original().model_copy(update={"plugins": ("mixup",)})
 
 
 def podnet_original() -> Config:
@@ -260,6 +286,8 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "der-pruned": der_pruned,
     "digits-cwd": digits_cwd,
     "digits-cwd-bdr": digits_cwd_bdr,
+    "dytox-original": dytox_original,
+    "dytox-plus": dytox_plus,
     "e2e-original": e2e_original,
     "icarl-original": icarl_original,
     "podnet-original": podnet_original,

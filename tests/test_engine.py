@@ -321,7 +321,7 @@ def test_a_term_with_a_name_that_is_there_already_is_an_error(named):
         objective.terms(make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2])))
 
 
-SEAMS = ("begin", "observe", "classify", "terms", "weights", "report", "stepped")
+SEAMS = ("begin", "draws", "batch", "observe", "classify", "terms", "weights", "report", "stepped")
 
 
 class Restful(Plugin):

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bdr.data.randaugment import Chosen, choose, randaugmented
+
 
 class Draws(NamedTuple):
     """One row a sample: where the crop starts, whether it is mirrored, how bright it is; tone and angle, if drawn."""
@@ -24,6 +26,8 @@ class Draws(NamedTuple):
     added: Tensor | None = None  # (B,) float32 in [-additive, additive]
     contrast: Tensor | None = None  # (B,) float32 in [1 - contrast, 1 + contrast]
     angle: Tensor | None = None  # (B,) float32 in [-rotation, rotation], degrees
+    operation: Tensor | None = None  # (B, 2) int64, which of RandAugment's
+    level: Tensor | None = None  # (B, 2) float32 in [-10, 10]
 
     def columns(self) -> tuple[Tensor, ...]:
         """Those that are drawn."""
@@ -43,7 +47,8 @@ class Augment:
 
     With `additive` or `contrast` an image keeps its tone, or has its brightness moved, or its contrast stretched around
     the mean of each channel: one of these, all equally likely. The share `uncropped` is not shifted by a crop.
-    Last of all it is turned by up to `rotation` degrees either way, and its corners are left black.
+    `randaugment` is the mean magnitude, of 10, of RandAugment's operations, and `randaugment_std` how it varies.
+    Last of all an image is turned by up to `rotation` degrees either way, and its corners are left black.
     """
 
     pad: int = 4
@@ -53,6 +58,8 @@ class Augment:
     contrast: float = 0.0
     uncropped: float = 0.0
     rotation: float = 0.0
+    randaugment: float = 0.0
+    randaugment_std: float = 0.5
 
     @property
     def tones(self) -> bool:
@@ -66,6 +73,7 @@ class Augment:
         draws = Draws(top, left, mirrored, 1 + self.brightness * (2 * bright - 1))
         draws = self.with_tones(draws, generator) if self.tones else draws
         draws = self.partly_cropped(draws, generator) if self.uncropped else draws
+        draws = self.with_operations(draws, generator) if self.randaugment else draws
         return self.with_angles(draws, generator) if self.rotation else draws
 
     def with_tones(self, draws: Draws, generator: torch.Generator) -> Draws:
@@ -79,6 +87,10 @@ class Augment:
     def partly_cropped(self, draws: Draws, generator: torch.Generator) -> Draws:
         whole = torch.rand(len(draws.top), generator=generator, device=generator.device) < self.uncropped
         return draws._replace(top=draws.top.where(~whole, self.pad), left=draws.left.where(~whole, self.pad))
+
+    def with_operations(self, draws: Draws, generator: torch.Generator) -> Draws:
+        chosen = choose(len(draws.top), self.randaugment, self.randaugment_std, generator)
+        return draws._replace(**chosen._asdict())
 
     def with_angles(self, draws: Draws, generator: torch.Generator) -> Draws:
         share = torch.rand(len(draws.top), generator=generator, device=generator.device)
@@ -102,6 +114,9 @@ class Augment:
         if draws.contrast is not None or draws.added is not None:
             crop = toned(crop, draws, pixels[rows].float().mean((1, 2), keepdim=True) / 255)
         crop = (crop * inside[..., None] * draws.bright[:, None, None, None]).clamp(max=1)
+        if draws.operation is not None and draws.level is not None:
+            chosen, bytes_of = Chosen(draws.operation, draws.level), (255 * crop).round()
+            crop = randaugmented(bytes_of, chosen, (255 * mean).round()) / 255
         crop = crop if draws.angle is None else turned(crop, draws.angle)
         return ((crop - mean) / std).permute(0, 3, 1, 2)
 

@@ -4,6 +4,7 @@ from bdr.methods.base import Method
 from bdr.methods.bic import BiC
 from bdr.methods.der import DER
 from bdr.methods.dualprompt import DualPrompt
+from bdr.methods.dytox import DyTox
 from bdr.methods.e2e import E2E
 from bdr.methods.ewc import EWC
 from bdr.methods.icarl import ICaRL
@@ -22,6 +23,7 @@ METHODS: dict[str, type[Method]] = {
     "bic": BiC,
     "der": DER,
     "dualprompt": DualPrompt,
+    "dytox": DyTox,
     "e2e": E2E,
     "ewc": EWC,
     "finetune": Finetune,
@@ -50,6 +52,7 @@ __all__ = [
     "WA",
     "BiC",
     "DualPrompt",
+    "DyTox",
     "Finetune",
     "ICaRL",
     "Joint",

@@ -65,7 +65,8 @@ class Present(Resumable):
 
     def cross_entropy(self, out: Outputs, y: Tensor) -> Tensor:
         """(B,) over the classes that are present; the others neither rise nor fall."""
-        return cross_entropy(out._replace(logits=out.logits.masked_fill(~self.mask, -torch.inf)), y)
+        lowest = torch.finfo(out.logits.dtype).min  # finite: a mixture multiplies it by zero
+        return cross_entropy(out._replace(logits=out.logits.masked_fill(~self.mask, lowest)), y)
 
 
 def classified_and_distilled(
@@ -94,6 +95,8 @@ class Method(nn.Module, ABC):
     held = 0.0  # share of the exemplars held out of training, for stages that draw "held"
     counts_parameters = False  # whether the backbone must have all of its parameters from the start
     keeps: tuple[str, ...] = ("none", "some", "all")  # of the images of earlier classes; other memories are refused
+    training_only: tuple[str, ...] = ()  # parts that inference does without; they do not count as its parameters
+    soft_targets = True  # its losses take mixtures of classes (B, K) as well as ids (B,)
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,6 +155,7 @@ class Method(nn.Module, ABC):
         return scores.get(self.readout, scores["cnn"])
 
     def parameter_count(self) -> int:
-        """Parameters kept for inference: teachers are not."""
+        """Parameters kept for inference: teachers are not, nor what is for training alone."""
         teaching = {id(p) for m in self.modules() if isinstance(m, Teacher) for p in m.parameters()}
+        teaching |= {id(p) for name in self.training_only for p in self.get_submodule(name).parameters()}
         return sum(p.numel() for p in self.parameters() if id(p) not in teaching)

@@ -5,12 +5,14 @@ from bdr.plugins.base import Plugin, Prior, compose
 from bdr.plugins.bdr import BDRPlugin
 from bdr.plugins.cwd import CwD
 from bdr.plugins.la import LogitAdjustment
+from bdr.plugins.mixup import Mixup
 
 PLUGINS: dict[str, type[Plugin]] = {
     "aanet": AANet,
     "bdr": BDRPlugin,
     "cwd": CwD,
     "la": LogitAdjustment,
+    "mixup": Mixup,
 }
 
-__all__ = ["PLUGINS", "AANet", "BDRPlugin", "CwD", "LogitAdjustment", "Plugin", "Prior", "compose"]
+__all__ = ["PLUGINS", "AANet", "BDRPlugin", "CwD", "LogitAdjustment", "Mixup", "Plugin", "Prior", "compose"]

@@ -19,6 +19,8 @@ class Plugin(Resumable):
     role: str | None = None  # "prior" | "draw" | "net": at most one plug-in of each, checked before training
     needs_exemplars = False  # refused with a memory that holds none
     adds_parameters = False  # to the network, after the first phase; refused with a method that counts them
+    mixes = False  # its `batch` makes mixtures (B, K) of targets: refused beside what takes ids alone
+    soft_targets = True  # it takes mixtures of classes as well as ids
 
     def net(self, make: MakeNetwork) -> MakeNetwork:
         """Wraps what builds the network."""

@@ -41,6 +41,8 @@ def decorrelation(features: Tensor, y: Tensor) -> Tensor:
 
 
 class CwD(Plugin):
+    soft_targets = False  # a mixture belongs to no class alone
+
     def __init__(self, coefficient: float = 0.5) -> None:
         super().__init__()
         self.coefficient = coefficient

@@ -1,0 +1,107 @@
+"""DyTox: Transformers for Continual Learning with DYnamic TOken eXpansion (Douillard et al., CVPR 2022).
+
+A transformer shared by all phases, and a learned token a phase, which one class-attention block reads out of it. Each
+token has a classifier of its own for the classes of its phase (section 3); earlier tokens and classifiers rest.
+
+    L = (1 - lambda) BCE  +  lambda KD  +  0.1 divergence,      lambda = K_old / K                      (section 3.4)
+
+BCE is binary cross-entropy over all K outputs, KD the divergence from the previous network's softmax over old classes,
+and `divergence` the binary cross-entropy of a further classifier on the newest token, which tells new classes from each
+other and from anything old. Then all but the encoder is tuned on the exemplars alone, by BCE. `dytox+mixup` is DyTox+.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bdr.data.pool import Pool
+from bdr.losses import binary, distillation, one_hot
+from bdr.methods.base import Method
+from bdr.nets import MakeNetwork, Network, Teacher, TokenHeads
+from bdr.nets.dytox import TokenTransformer
+from bdr.types import Batch, Classify, Outputs, Phase, Stage
+
+SHARE_OF_EPOCHS = 25  # 20 epochs of tuning after 500
+TUNED = ("net.backbone.tokens", "net.backbone.decoder", "net.head")
+
+
+def old_as_one(target: Tensor, old: int) -> Tensor:
+    """(B, 1 + K_new): all old classes as the first column, and the new ones as they are."""
+    return torch.cat([target[:, :old].sum(1, keepdim=True), target[:, old:]], 1)
+
+
+class DyTox(Method):
+    net: Network[TokenHeads]
+    distillation = "distillation"
+    keeps = ("some", "all")
+    training_only = ("divergence",)
+
+    def __init__(self, make: MakeNetwork, divergence_weight: float = 0.1, smoothing: float = 0.1) -> None:
+        super().__init__()
+        if not 0 <= smoothing < 1:
+            raise ValueError(f"smoothing = {smoothing} is not allowed: it is from 0 to less than 1")
+        self.net = make(TokenHeads)
+        if not isinstance(self.net.backbone, TokenTransformer):
+            raise ValueError("needs a network with task tokens: use --net convit, or convit-small for a few pixels")
+        self.teacher = Teacher(self.net)
+        self.divergence = TokenHeads(self.transformer.dim)
+        self.divergence_weight, self.smoothing = divergence_weight, smoothing
+
+    @property
+    def transformer(self) -> TokenTransformer:
+        assert isinstance(self.net.backbone, TokenTransformer)
+        return self.net.backbone
+
+    def begin(self, phase: Phase, pool: Pool) -> None:
+        self.net.head.grow(phase.new)
+        if not phase.first:  # the transformer brings a first token
+            self.transformer.grow()
+            self.divergence.restart(1 + phase.new)
+
+    def stages(self, phase: Phase, base: Stage) -> list[Stage]:
+        """The second one follows the length and the rate of the first; old tokens and classifiers move there too."""
+        if phase.first:
+            return [base]
+        epochs = max(1, round(base.epochs / SHARE_OF_EPOCHS))
+        tuning = replace(base, name="balanced", epochs=epochs, lr=base.lr / 10, schedule="constant", warmup=0)
+        return [base, replace(tuning, draw="memory", train=TUNED, loss="balanced")]
+
+    def target(self, y: Tensor, like: Tensor) -> Tensor:
+        """(B, K) what outputs are to be; mixtures are smoothed over the classes known by now, ids are not."""
+        target = one_hot(y, like)
+        return target if y.dim() == 1 else (1 - self.smoothing) * target + self.smoothing / like.shape[1]
+
+    def criterion(self, out: Outputs, y: Tensor) -> Tensor:
+        """(B,) the mean over all classes."""
+        return binary(out.logits, self.target(y, out.logits)) / out.logits.shape[1]
+
+    def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        out = self.net(batch.x)
+        terms = {"bce": classify(out, batch.y).mean()}
+        if not phase.first:
+            old = self.teacher(batch.x).logits
+            # The authors average over classes too: the term is K_old times weaker than a divergence is.
+            terms["distillation"] = distillation(out.logits[:, : phase.old], old, 1.0).mean() / phase.old
+            terms["divergence"] = self.diverging(out, batch.y, phase)
+        return terms
+
+    def diverging(self, out: Outputs, y: Tensor, phase: Phase) -> Tensor:
+        """Binary cross-entropy of the further classifier, which sees the newest token."""
+        logits, _ = self.divergence(out.features[:, -self.divergence.dim :])
+        return binary(logits, old_as_one(self.target(y, out.logits), phase.old)).mean() / logits.shape[1]
+
+    def balanced(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        """Without a teacher."""
+        return {"bce": classify(self.net(batch.x), batch.y).mean()}
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        if phase.first or stage.loss == "balanced":
+            return {}
+        share = phase.old / phase.seen
+        return {"bce": 1 - share, "distillation": share, "divergence": self.divergence_weight}
+
+    def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
+        self.teacher.refill(self.net)

@@ -1,0 +1,176 @@
+"""A ConViT with a learned token a phase, which one class-attention block reads out of it, as DyTox has it.
+
+The decoder (CaiT, Touvron et al., ICCV 2021) runs once for all tokens: each sees itself and the patches, no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bdr.nets.base import Backbone, Features, Resumable
+from bdr.nets.convit import Encoder, drawn, initialise, joined, perceptron, split, thinned
+from bdr.types import ImageShape
+
+
+class ClassAttention(nn.Module):
+    """Tokens ask; each is answered by itself and the patches."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v = (nn.Linear(dim, dim, bias=False) for _ in range(3))
+        self.project = nn.Linear(dim, dim)
+
+    def forward(self, tokens: Tensor, patches: Tensor) -> Tensor:
+        """(B, T, C) of tokens (T, C), which are the same for every image, and patches (B, N, C)."""
+        (count, _), (size, others, _) = tokens.shape, patches.shape
+        q = split(self.q(tokens), self.heads).expand(size, -1, -1, -1)
+        own_k, own_v = (part(tokens).expand(size, -1, -1) for part in (self.k, self.v))
+        k = split(torch.cat([own_k, self.k(patches)], 1), self.heads)
+        v = split(torch.cat([own_v, self.v(patches)], 1), self.heads)
+        itself = torch.eye(count, dtype=torch.bool, device=tokens.device)
+        seen = F.pad(itself, (0, others), value=True)
+        return self.project(joined(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)))
+
+
+class Decoder(nn.Module):
+    """A block of tokens that attend to patches: (B, T, C). Each token of each image has its own `kept` (2, B, T)."""
+
+    def __init__(self, dim: int, heads: int, ratio: float) -> None:
+        super().__init__()
+        self.before_attention, self.before_mlp = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attention, self.mlp = ClassAttention(dim, heads), perceptron(dim, ratio)
+
+    def forward(self, tokens: Tensor, patches: Tensor, kept: Tensor | None = None) -> Tensor:
+        heard = self.attention(self.before_attention(tokens), self.before_attention(patches))
+        x = tokens + thinned(heard, kept, 0)
+        return x + thinned(self.mlp(self.before_mlp(x)), kept, 1)
+
+
+class TaskTokens(Resumable):
+    """A learned token a phase; those of earlier phases rest in a block of their own."""
+
+    def __init__(self, dim: int, spread: float) -> None:
+        super().__init__()
+        self.spread = spread
+        self.old = nn.Parameter(torch.empty(0, dim), requires_grad=False)
+        self.new = drawn(1, dim, spread)
+
+    def grow(self) -> None:
+        self.old = nn.Parameter(self().detach(), requires_grad=False)
+        self.new = nn.Parameter(drawn(1, self.new.shape[1], self.spread).to(self.old))
+
+    def layout(self) -> dict[str, Any]:
+        return {"old": len(self.old)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        self.old = nn.Parameter(self.old.data.new_empty(layout["old"], self.new.shape[1]), requires_grad=False)
+
+    def forward(self) -> Tensor:
+        return torch.cat([self.old, self.new])
+
+
+class TokenTransformer(Backbone):
+    """Encoder, tokens, decoder; features are what the tokens have become, side by side: (B, T x dim).
+
+    It begins with one token, and is a backbone like any other until it is grown. What stochastic depth leaves out is
+    drawn here, before the compiled encoder, so that all engines draw alike.
+    """
+
+    rates: Tensor  # (blocks + 1,) of leaving out; the decoder's is the last
+
+    def __init__(
+        self,
+        shape: ImageShape,
+        patch: int,
+        dim: int,
+        blocks: int,
+        heads: int,
+        ratio: float,
+        stochastic_depth: float,
+        spread: float,
+    ) -> None:
+        super().__init__()
+        check(shape, patch, dim, blocks, heads, stochastic_depth)
+        self.dim, self.stochastic_depth = dim, stochastic_depth
+        self.encoder = Encoder(shape, patch, dim, blocks, heads, ratio, spread)
+        self.tokens = TaskTokens(dim, spread)
+        self.decoder = Decoder(dim, heads, ratio)
+        self.apply(partial(initialise, spread=spread))
+        self.register_buffer("rates", torch.linspace(0, stochastic_depth, blocks + 1), persistent=False)
+
+    def grow(self) -> None:
+        """One more token."""
+        self.tokens.grow()
+
+    def to_compile(self) -> Sequence[nn.Module]:
+        return [self.encoder]
+
+    def kept(self, part: nn.Module, rates: Tensor, *shape: int) -> Tensor | None:
+        """(rates, 2, *shape) zero with its rate, else as much more as the others are less; nothing in eval mode."""
+        if not part.training or not self.stochastic_depth:
+            return None
+        stays = (1 - rates).reshape(-1, *[1] * (1 + len(shape)))
+        return (torch.rand(len(rates), 2, *shape, device=rates.device) < stays) / stays
+
+    def forward(self, x: Tensor) -> Features:
+        tokens = self.tokens()
+        patches = self.encoder(x, self.kept(self.encoder, self.rates[:-1], len(x)))
+        kept = self.kept(self.decoder, self.rates[-1:], len(x), len(tokens))
+        said = self.decoder(tokens, patches, None if kept is None else kept[0])
+        return Features(said.flatten(1).to(torch.promote_types(said.dtype, torch.float32)))
+
+
+def check(shape: ImageShape, patch: int, dim: int, blocks: int, heads: int, stochastic_depth: float) -> None:
+    if min(patch, dim, blocks, heads) < 1:
+        raise ValueError("patch, embed, blocks and heads are 1 or more")
+    if shape.height % patch or shape.width % patch:
+        raise ValueError(f"patch = {patch} does not divide images of {shape.height} x {shape.width} pixels")
+    if dim % heads:
+        raise ValueError(f"embed = {dim} does not split into {heads} heads")
+    if not 0 <= stochastic_depth < 1:
+        raise ValueError(f"stochastic_depth = {stochastic_depth} is not allowed: it is from 0 to less than 1")
+
+
+def convit(
+    shape: ImageShape,
+    last_relu: bool = True,
+    maps: bool = False,
+    patch: int = 4,
+    embed: int = 384,
+    blocks: int = 5,
+    heads: int = 12,
+    mlp_ratio: float = 4.0,
+    stochastic_depth: float = 0.1,
+    spread: float = 0.02,
+) -> TokenTransformer:
+    """ConViT with a token a phase, as DyTox has it: 384 features a token, 10.68 M parameters.
+
+    `spread` is that of the truncated normal that weights, positions and tokens are drawn from.
+    Features keep their sign with `last_relu` or without: they come from a sum, as a transformer's do.
+    """
+    if maps:
+        raise ValueError("a transformer has no feature maps; use --net resnet18 or another one that has")
+    return TokenTransformer(shape, patch, embed, blocks, heads, mlp_ratio, stochastic_depth, spread)
+
+
+def convit_small(
+    shape: ImageShape,
+    last_relu: bool = True,
+    maps: bool = False,
+    patch: int = 4,
+    embed: int = 64,
+    blocks: int = 2,
+    heads: int = 4,
+    mlp_ratio: float = 2.0,
+    stochastic_depth: float = 0.0,
+    spread: float = 0.2,
+) -> TokenTransformer:
+    """The same for images of a few pixels: 64 features a token, 0.10 M parameters."""
+    return convit(shape, last_relu, maps, patch, embed, blocks, heads, mlp_ratio, stochastic_depth, spread)
