@@ -31,6 +31,8 @@ SPECS = {
     "DER w/o P": "der",
     "DER": "der",
     "simple-DER": "simple-der",
+    "DyTox": "dytox",
+    "DyTox+": "dytox+mixup",
 }
 ADDITIONS: dict[str, tuple[str, Settings]] = {
     "BDR": ("bdr", ()),
@@ -56,6 +58,7 @@ AANET_TRAINING: Settings = (("ucir.imprint", True),)
 DER: Settings = (("order", "der-2"), ("herding", "dot"), ("net", "resnet18-der"))
 # Fields and settings that the numbers of single methods in table 2 were made with instead.
 OWN: dict[str, tuple[Settings, Settings]] = {
+    "dytox": ((("order", "der-2"), ("herding", "dot"), ("net", "convit")), ()),
     "rpsnet": ((("order", "natural"), ("herding", "random"), ("net", "rps")), (("statistics", "default"),)),
 }
 DER_TRAINING: Settings = (
