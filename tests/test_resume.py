@@ -27,10 +27,11 @@ from runs import (
 
 from bdr import api
 from bdr.cli import main
-from bdr.engine.checkpoint import Checkpoints
+from bdr.engine.checkpoint import Checkpoints, State
 from bdr.engine.listen import Listener
 from bdr.engine.run import Experiment
 from bdr.methods import METHODS
+from bdr.nets import Teacher
 
 FLAT = {"net": "runs:flat"}
 OWN, RESTLESS, TURNS = "runs:TwoStages", "runs:Restless", "runs:TakesTurns"
@@ -258,12 +259,70 @@ def test_the_one_before_a_damaged_checkpoint_is_a_step_behind(stopped):
 
 
 def test_with_every_checkpoint_damaged_a_run_starts_anew(stopped, whole_flat, bdr):
-    for folder in (stopped / "checkpoint").iterdir():
+    for folder in Checkpoints(stopped / "checkpoint").saved():
         flip_a_byte(folder)
     code, said = bdr("resume", stopped)
     assert (code, said.count("is damaged")) == (0, 2)
     assert "phase 0 of 0..2: 4 classes" in said
     assert_equal(stopped, whole_flat)
+
+
+# What rests is written once
+
+
+class Half(torch.nn.Module):
+    """A part that learns and a part at rest, as checkpoints see them."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(3, 3)
+        self.teacher = Teacher(self.net)
+
+    def save(self, checkpoints):
+        checkpoints.save(State(dict(self.state_dict()), {}), {"teacher.": self.teacher.content})
+        checkpoints.wait()
+
+
+def at_rest(folder):
+    return sorted(file.name for file in folder.glob("resting/*"))
+
+
+def test_a_teacher_is_written_once_and_again_when_it_is_refilled(tmp_path):
+    checkpoints, half = Checkpoints(tmp_path), Half()
+    seen = []
+    for step in range(5):
+        with torch.no_grad():
+            half.net.weight += 1
+        if step == 2:
+            half.teacher.refill(half.net)
+        half.save(checkpoints)
+        seen.append(at_rest(tmp_path))
+        tensors = checkpoints.newest().tensors
+        assert all(torch.equal(value, tensors[name]) for name, value in half.state_dict().items())
+    first, second = ["000001-0.safetensors"], ["000003-0.safetensors"]
+    assert seen == [first, first, first + second, second, second]  # two checkpoints are kept, and what they refer to
+
+
+def test_a_run_that_goes_on_refers_to_what_is_there(tmp_path):
+    half = Half()
+    half.save(Checkpoints(tmp_path))
+    later = Checkpoints(tmp_path)
+    assert later.newest() is not None
+    later.trust({"teacher.": half.teacher.content})
+    half.save(later)
+    assert at_rest(tmp_path) == ["000001-0.safetensors"]
+    half.save(Checkpoints(tmp_path))  # one that has not loaded anything trusts nothing
+    assert at_rest(tmp_path) == ["000001-0.safetensors", "000003-0.safetensors"]
+
+
+def test_a_damaged_file_at_rest_damages_the_checkpoints_that_refer_to_it(tmp_path):
+    checkpoints, half = Checkpoints(tmp_path), Half()
+    half.save(checkpoints)
+    half.teacher.refill(half.net)
+    half.save(checkpoints)
+    (tmp_path / "resting" / "000002-0.safetensors").write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match=r"000002-0\.safetensors is damaged"):
+        assert checkpoints.newest() is not None
 
 
 # Inside epochs and stages

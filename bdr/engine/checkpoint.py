@@ -1,7 +1,8 @@
 """What it takes to go on exactly where a run stopped: tensors as safetensors, the rest as JSON, never a pickle.
 
 A checkpoint is a folder, written beside, synced and renamed; the newest two are kept, so that a damaged one can be
-named and passed over. Modules are laid out before their tensors are loaded: nothing is replayed.
+named and passed over. Modules are laid out before their tensors are loaded: nothing is replayed. What rests, such as a
+teacher, is written once, into a file beside the checkpoints that they refer to.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from bdr.nets.base import Teacher, lay_out, layouts_of
 from bdr.records.files import json_object, sync_folder, to_json, writing
 
 KEPT = 2
+RESTING = "resting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +133,32 @@ def read_state(folder: Path) -> State:
     """A state whose checksums hold, or an error that names what is damaged."""
     try:
         sums = json_object((folder / "sums.json").read_bytes(), str(folder / "sums.json"))
-        tensors, body = (folder / "tensors.safetensors").read_bytes(), (folder / "info.json").read_bytes()
-        if hashlib.sha256(tensors).hexdigest() != sums.get("tensors"):
-            raise BdrError(f"{folder / 'tensors.safetensors'} is damaged: its checksum is wrong")
-        if hashlib.sha256(body).hexdigest() != sums.get("info"):
-            raise BdrError(f"{folder / 'info.json'} is damaged: its checksum is wrong")
-        return State(load(tensors), json.loads(body))
+        tensors = read_tensors(folder / "tensors.safetensors", sums.get("tensors"))
+        info = json.loads(read_checked(folder / "info.json", sums.get("info")))
+        for file, expected in info.pop(RESTING, {}).values():
+            tensors |= read_tensors(folder.parent / RESTING / file, expected)
+        return State(tensors, info)
     except (OSError, SafetensorError) as error:
         raise BdrError(f"{folder} cannot be read: {error}") from error
+
+
+def read_checked(path: Path, expected: object) -> bytes:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise BdrError(f"{path} is damaged: its checksum is wrong")
+    return content
+
+
+def read_tensors(path: Path, expected: object) -> dict[str, Tensor]:
+    return load(read_checked(path, expected))
+
+
+def files_at_rest(folder: Path) -> dict[str, list[str]]:
+    """The files that a checkpoint refers to, with their checksums, by what they hold; none where it cannot be read."""
+    try:
+        return dict(json.loads((folder / "info.json").read_bytes()).get(RESTING, {}))
+    except (OSError, ValueError):
+        return {}
 
 
 class Checkpoints:
@@ -148,15 +168,22 @@ class Checkpoints:
         self.folder = folder
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.writing: Future[None] | None = None
+        self.contents: dict[str, object] = {}  # of parts at rest, as the newest checkpoint refers to them
 
     def saved(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*") if path.is_dir() and path.name.isdigit())
 
-    def save(self, state: State) -> None:
-        """Copies the state at once; what went wrong with the one before is raised here."""
-        state = on_the_host(state)
+    def save(self, state: State, resting: Mapping[str, object] | None = None) -> None:
+        """Copies the state at once; what went wrong with the one before is raised here.
+
+        `resting` names parts by what the names of their tensors begin with; they are written when their content is new.
+        """
         self.wait()
-        self.writing = self.thread.submit(self.write, state)
+        resting = resting or {}
+        known = tuple(part for part, content in resting.items() if self.contents.get(part) is content)
+        moving = {name: value for name, value in state.tensors.items() if not name.startswith(known)}
+        copied = on_the_host(State(moving, state.info))
+        self.writing = self.thread.submit(self.write, copied, dict(resting), known)
 
     def wait(self) -> None:
         """Until the last one is on the disk."""
@@ -164,12 +191,34 @@ class Checkpoints:
         if writing is not None:
             writing.result()
 
-    def write(self, state: State) -> None:
+    def write(self, state: State, resting: dict[str, object], known: tuple[str, ...]) -> None:
         saved = self.saved()
         number = int(saved[-1].name) + 1 if saved else 1
-        write_copy(self.folder / f"{number:06d}", state)
+        files = {part: file for part, file in (files_at_rest(saved[-1]) if saved else {}).items() if part in known}
+        for place, part in enumerate(part for part in resting if part not in known):
+            mine = {name: state.tensors.pop(name) for name in list(state.tensors) if name.startswith(part)}
+            files[part] = self.put_to_rest(f"{number:06d}-{place}.safetensors", mine)
+        write_copy(self.folder / f"{number:06d}", State(state.tensors, state.info | {RESTING: files}))
+        self.contents = resting
         for old in [*saved[: max(0, len(saved) + 1 - KEPT)], *self.folder.glob("*.partial")]:
             shutil.rmtree(old, ignore_errors=True)
+        self.sweep()
+
+    def put_to_rest(self, file: str, tensors: dict[str, Tensor]) -> list[str]:
+        """A file and its checksum; no checkpoint refers to it until it is whole."""
+        path, content = self.folder / RESTING / file, save(tensors)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_synced(path, content)
+            sync_folder(path.parent)
+        return [file, hashlib.sha256(content).hexdigest()]
+
+    def sweep(self) -> None:
+        """Files at rest that no checkpoint refers to any more."""
+        wanted = {file for folder in self.saved() for file, _ in files_at_rest(folder).values()}
+        for path in self.folder.glob(f"{RESTING}/*"):
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
 
     def newest(self) -> State | None:
         """The newest whole checkpoint; damaged ones are named, passed over and removed."""
@@ -180,6 +229,11 @@ class Checkpoints:
                 warnings.warn(f"{error}; going on from the checkpoint before it", stacklevel=2)
                 shutil.rmtree(folder, ignore_errors=True)
         return None
+
+    def trust(self, resting: Mapping[str, object]) -> None:
+        """The parts at rest are as the newest checkpoint has them: it was just loaded."""
+        there = files_at_rest(self.saved()[-1])
+        self.contents = {part: content for part, content in resting.items() if part in there}
 
 
 def position_info(position: Position) -> dict[str, int]:

@@ -22,7 +22,7 @@ from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.engine.objective import WATCHED, Objective
-from bdr.engine.saving import adopt, publish, restore, restore_fits, state_of
+from bdr.engine.saving import adopt, publish, resting_in, restore, restore_fits, state_of
 from bdr.engine.step import eager_between_steps, set_precision
 from bdr.errors import BdrError
 from bdr.methods.base import Method
@@ -104,6 +104,7 @@ class Experiment:
         self.settle()
         if state is not None:
             restore(self, state)
+            self.checkpoints.trust(resting_in(self))
         self.go()
 
     def go(self) -> None:
@@ -327,7 +328,7 @@ class Experiment:
             raise Interrupted(f"stopped, and saved; go on with: bdr resume {self.path}")
 
     def save(self, fits: Mapping[str, Fit] | None = None, log: Tensor | None = None) -> None:
-        self.checkpoints.save(state_of(self, fits or {}, log))
+        self.checkpoints.save(state_of(self, fits or {}, log), resting_in(self))
         self.saved_at = time.monotonic()
 
     def take(self, group: str, name: str) -> Tensor | None:

@@ -26,6 +26,7 @@ from bdr.engine.checkpoint import (
 from bdr.engine.fit import Fit
 from bdr.errors import BdrError
 from bdr.methods.base import Method
+from bdr.nets.base import Frozen
 from bdr.plugins.base import Plugin
 from bdr.records import Run
 
@@ -35,6 +36,17 @@ if TYPE_CHECKING:
 
 def modules_of(run: Experiment) -> dict[str, Method | Plugin]:
     return {"method": run.method} | {f"plugins.{plugin.name}": plugin for plugin in run.plugins}
+
+
+def resting_in(run: Experiment) -> dict[str, object]:
+    """The parts at rest, by what the names of their tensors begin with; one inside another belongs to that."""
+    found: dict[str, object] = {}
+    for name, module in modules_of(run).items():
+        for part, frozen in module.named_modules():
+            start = f"{name}:{part}."
+            if isinstance(frozen, Frozen) and not start.startswith(tuple(found)):
+                found[start] = frozen.content
+    return found
 
 
 def state_of(run: Experiment, fits: Mapping[str, Fit], log: Tensor | None) -> State:

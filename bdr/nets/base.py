@@ -163,13 +163,14 @@ class MakeNetwork(Protocol):
 
 
 class Frozen(nn.Module, Generic[N]):
-    """A part without gradients that no `train()` wakes up. It may run beside what learns."""
+    """A part without gradients that no `train()` wakes up. It may run beside what learns, and is saved once."""
 
     net: N
 
     def __init__(self, net: N) -> None:
         super().__init__()
         self.net = copy.deepcopy(net).requires_grad_(False).eval()
+        self.content = object()  # another one whenever the weights are
 
     def train(self, mode: bool = True) -> Self:
         return self
@@ -188,3 +189,4 @@ class Teacher(Frozen[N]):
             lay_out(self.net, layouts_of(net))
         self.net.to(next(net.parameters()).device).load_state_dict(net.state_dict())
         self.net.requires_grad_(False).eval()
+        self.content = object()
