@@ -22,7 +22,7 @@ from bdr.data.pool import Pool, Store
 from bdr.engine import step as stepping
 from bdr.engine.checkpoint import Checkpoints, read_state
 from bdr.engine.evaluate import predict
-from bdr.engine.fit import Fit, learning_rate, make_optimizer, set_modes, set_moving
+from bdr.engine.fit import Fit, make_optimizer, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.engine.step import eager_between_steps, set_precision
 from bdr.errors import BdrError
@@ -33,6 +33,7 @@ from bdr.nets.resnet_cifar import ResNet
 from bdr.plugins import PLUGINS
 from bdr.plugins.base import Plugin
 from bdr.records import Run
+from bdr.schedules import learning_rate
 from bdr.types import Outputs, Phase, Stage
 
 SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase

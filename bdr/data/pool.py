@@ -116,9 +116,12 @@ class Pool:
 
     def shuffled(self, rows: Tensor, *place: str | int) -> list[Tensor]:
         """The rows of each seen class, in an order of chance."""
-        chance = generator(self.store.device, self.seed, "phase", self.phase.index, *place)
-        rows = rows[torch.randperm(len(rows), generator=chance, device=self.store.device)]
+        rows = self.in_chance_order(rows, *place)
         return [rows[self.store.labels[rows] == k] for k in range(self.phase.seen)]
+
+    def in_chance_order(self, rows: Tensor, *place: str | int) -> Tensor:
+        chance = generator(self.store.device, self.seed, "phase", self.phase.index, *place)
+        return rows[torch.randperm(len(rows), generator=chance, device=self.store.device)]
 
     def candidates(self, draw: str, number: int | str, epoch: int = 0) -> Tensor:
         """The rows that a stage may draw: all, all cut to the rarest class, the memory, or what is held out."""
@@ -135,9 +138,12 @@ class Pool:
         return self.rows
 
     def cut_to_rarest(self, *place: str | int) -> Tensor:
-        by_class = self.shuffled(self.rows, *place)
-        fewest = min(len(mine) for mine in by_class)
-        return torch.cat([mine[:fewest] for mine in by_class])
+        """Equally many of each class, class by class, without asking for any class by itself."""
+        rows = self.in_chance_order(self.rows, *place)
+        labels, order = self.store.labels[rows].sort(stable=True)
+        counts = self.counts(rows)
+        rank = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[labels]
+        return rows[order][rank < counts.min()]
 
     def counts(self, rows: Tensor) -> Tensor:
         return torch.bincount(self.store.labels[rows], minlength=self.phase.seen)

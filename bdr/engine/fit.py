@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -15,21 +14,11 @@ from bdr.data.pool import Epoch, Pool
 from bdr.engine.objective import Objective
 from bdr.engine.step import EagerStep, Step, make_step
 from bdr.errors import BdrError, UsageError
+from bdr.schedules import learning_rate
 from bdr.types import Clock, Stage
 
 OPTIMIZERS = ("sgd", "adamw")
 SCHEDULES = ("steps", "cosine", "constant")
-
-
-def learning_rate(stage: Stage, epoch: int) -> float:
-    """Linear warm-up, then drops at the given epochs, a half cosine, or nothing."""
-    if epoch < stage.warmup:
-        return stage.lr * (epoch + 1) / stage.warmup
-    if stage.schedule == "cosine":
-        done = (epoch - stage.warmup) / max(1, stage.epochs - stage.warmup)
-        return stage.floor + (stage.lr - stage.floor) * 0.5 * (1 + math.cos(math.pi * done))
-    passed = sum(epoch >= drop for drop in stage.drops) if stage.schedule == "steps" else 0
-    return float(stage.lr * stage.drop**passed)
 
 
 def has_name(parameter: str, wanted: str) -> bool:

@@ -69,6 +69,18 @@ class Present(Resumable):
         return cross_entropy(out._replace(logits=out.logits.masked_fill(~self.mask, lowest)), y)
 
 
+@torch.no_grad()
+def accustom(net: nn.Module, pool: Pool, batch: int = 128) -> None:
+    """Batch norm gets used to weights that are new: its statistics move as in training, over one pass of the images.
+
+    Parts that rest stay as they are.
+    """
+    for part in net.modules():
+        part.training = any(p.requires_grad for p in part.parameters())
+    for rows in pool.rows[torch.randperm(len(pool.rows)).to(pool.rows.device)].split(batch):
+        net(pool.store.plain(rows))
+
+
 def classified_and_distilled(
     net: nn.Module, teacher: nn.Module, batch: Batch, phase: Phase, classify: Classify, temperature: float
 ) -> dict[str, Tensor]:

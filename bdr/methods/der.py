@@ -59,7 +59,7 @@ class DER(Method):
         self.lambda_aux, self.temperature, self.keep, self.s_max = lambda_aux, temperature, keep, s_max
 
     def begin(self, phase: Phase, pool: Pool) -> None:
-        begin_expanded(self.net, phase)
+        begin_expanded(self.net, phase, pool)
         extractors = backbone_of(self.net)
         if not phase.first:
             self.auxiliary.renew(phase.new + 1, extractors.newest.dim)

@@ -8,6 +8,8 @@ from functools import partial
 
 from torch import Tensor
 
+from bdr.data.pool import Pool
+from bdr.methods.base import accustom
 from bdr.nets import Expandable, LinearHead, MakeNetwork, Network
 from bdr.types import Batch, Classify, Phase, Stage
 
@@ -34,11 +36,11 @@ def check_keep(net: Network[LinearHead], keep: float) -> None:
         backbone_of(net).prunable()
 
 
-def begin_expanded(net: Network[LinearHead], phase: Phase) -> None:
+def begin_expanded(net: Network[LinearHead], phase: Phase, pool: Pool) -> None:
     """One more extractor after the first phase, and a classifier of all features from scratch."""
     extractors = backbone_of(net)
-    if not phase.first:
-        extractors.grow()
+    if not phase.first and extractors.grow():
+        accustom(extractors.newest, pool)  # plug-ins look at its features before it has learnt anything
     net.head.renew(phase.seen, extractors.dim)
 
 

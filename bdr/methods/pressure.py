@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from bdr.nets.gates import Gates
 from bdr.nets.prunable import Prunable, threshold_for
+from bdr.schedules import learning_rate
 from bdr.types import Stage
 
 P, I = 0.4, 0.03  # noqa: E741
@@ -53,8 +54,7 @@ class Pressure(nn.Module):
         self.steps.fill_(steps)
 
     def reach(self, stage: Stage, epoch: int) -> Tensor:
-        rate = stage.lr * stage.drop ** sum(epoch >= drop for drop in stage.drops)
-        return self.steps * rate / (1 - stage.momentum)
+        return self.steps * learning_rate(stage, epoch) / (1 - stage.momentum)
 
     def forward(self, left: Tensor) -> Tensor:
         """The share that is left, as it is for the records, with a slope that counts as much as it is to."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from bdr.data.pool import Pool
 from bdr.fusing import fused
 from bdr.losses import one_hot
-from bdr.methods.base import Method
+from bdr.methods.base import Method, accustom
 from bdr.nets import LinearHead, MakeNetwork, Network, PathNet, Teacher
 from bdr.seeding import generator
 from bdr.types import Batch, Classify, Phase, Stage
@@ -60,6 +60,8 @@ class RPSNet(Method):
         self.net.head.grow(phase.new)
         if not phase.first and phase.index % self.jump == 0:
             self.layers.take(self.draw(phase, pool))
+            self.layers.to(pool.store.device)
+            accustom(self.layers, pool)  # plug-ins look at features before the new modules have learnt anything
 
     @property
     def layers(self) -> PathNet:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.losses import distillation
-from bdr.methods.base import Method
+from bdr.methods.base import Method, accustom
 from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
 from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.nets.base import BatchNorm
@@ -28,20 +28,16 @@ from bdr.types import Batch, Classify, Phase, Stage
 
 
 def importance(net: Prunable) -> list[Tensor]:
-    """Of the channels of each group: |gamma|, averaged over the batch norms that write to it."""
+    """Of the channels of each group: |gamma|, averaged over the batch norms that write to it, over the group's mean.
+
+    Groups begin at different sizes, zero among them; left as they are, some would be emptied before others lose a
+    channel.
+    """
     found: list[list[Tensor]] = [[] for _ in net.full]
     for layer in net.layers():
         found[layer.outputs].append(layer.norm.weight.detach().abs())
-    return [torch.stack(norms).mean(0) for norms in found]
-
-
-@torch.no_grad()
-def settle(net: Prunable, pool: Pool, batch: int) -> None:
-    """Batch norm gets used to what is left: its statistics move as in training, over one pass of the images."""
-    net.train()
-    for rows in pool.rows[torch.randperm(len(pool.rows)).to(pool.rows.device)].split(batch):
-        net(pool.store.plain(rows))
-    net.eval()
+    means = [torch.stack(norms).mean(0) for norms in found]
+    return [mean / mean.mean().clamp(min=1e-12) for mean in means]
 
 
 class SimpleDER(Method):
@@ -61,7 +57,7 @@ class SimpleDER(Method):
         self.temperature, self.lambda_gamma, self.keep = temperature, lambda_gamma, keep
 
     def begin(self, phase: Phase, pool: Pool) -> None:
-        begin_expanded(self.net, phase)
+        begin_expanded(self.net, phase, pool)
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
         """The first extractor is pruned as well, so the classifier is tuned in the first phase too."""
@@ -79,13 +75,13 @@ class SimpleDER(Method):
         scores = importance(extractor)
         threshold = threshold_for(extractor, scores, self.keep * extractor.size(extractor.full))
         prune(self.net, above(scores, threshold))
-        settle(backbone_of(self.net).prunable(), pool, batch)
+        accustom(backbone_of(self.net).newest, pool, batch)
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         out, newest = self.net(batch.x), backbone_of(self.net).newest
         terms = {"ce": classify(out, batch.y).mean()}
-        norms = [part.weight.abs().sum() for part in newest.modules() if isinstance(part, BatchNorm)]
-        terms["gamma"] = torch.stack(norms).sum()
+        norms: list[Tensor] = [part.weight for part in newest.modules() if isinstance(part, BatchNorm)]
+        terms["gamma"] = torch.cat(norms).abs().sum()
         if not phase.first:
             before, _ = self.teacher(out.features[:, : -newest.dim])
             terms["distillation"] = distillation(out.logits[:, : phase.old], before, self.temperature).mean()

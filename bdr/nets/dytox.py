@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.nets.base import Backbone, Features, Resumable
@@ -29,14 +28,12 @@ class ClassAttention(nn.Module):
 
     def forward(self, tokens: Tensor, patches: Tensor) -> Tensor:
         """(B, T, C) of tokens (T, C), which are the same for every image, and patches (B, N, C)."""
-        (count, _), (size, others, _) = tokens.shape, patches.shape
-        q = split(self.q(tokens), self.heads).expand(size, -1, -1, -1)
-        own_k, own_v = (part(tokens).expand(size, -1, -1) for part in (self.k, self.v))
-        k = split(torch.cat([own_k, self.k(patches)], 1), self.heads)
-        v = split(torch.cat([own_v, self.v(patches)], 1), self.heads)
-        itself = torch.eye(count, dtype=torch.bool, device=tokens.device)
-        seen = F.pad(itself, (0, others), value=True)
-        return self.project(joined(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)))
+        q, own_k, own_v = (split(part(tokens), self.heads) for part in (self.q, self.k, self.v))  # (H, T, d)
+        k, v = split(self.k(patches), self.heads), split(self.v(patches), self.heads)  # (B, H, N, d)
+        own = (q * own_k).sum(-1, keepdim=True).expand(len(patches), -1, -1, -1)
+        scores = torch.cat([own, q @ k.mT], -1) * q.shape[-1] ** -0.5
+        share = scores.softmax(-1)  # (B, H, T, 1 + N)
+        return self.project(joined(share[..., :1] * own_v + share[..., 1:] @ v))
 
 
 class Decoder(nn.Module):

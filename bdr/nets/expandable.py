@@ -39,14 +39,16 @@ class Expandable(Backbone):
             )
         return self.newest
 
-    def grow(self) -> None:
-        """The newest rests from now on, and a copy of it learns. What pruning took from it, the copy has as new."""
+    def grow(self) -> bool:
+        """The newest rests from now on, and a copy of it learns; true if the copy has anew what pruning took."""
         self.old.append(Frozen(self.newest))
-        if isinstance(self.newest, Prunable) and not self.newest.whole:
+        pruned = isinstance(self.newest, Prunable) and not self.newest.whole
+        if isinstance(self.newest, Prunable) and pruned:
             widened = copy.deepcopy(self.newest)
             widened.widen()
             self.newest = widened
         self.newest.requires_grad_(True)
+        return pruned
 
     def prune(self, kept: Sequence[Tensor]) -> Tensor:
         """The newest without the channels that are not kept, and without gates; (D,) which features are left.

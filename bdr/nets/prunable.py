@@ -32,6 +32,7 @@ class Layer(NamedTuple):
     norm: BatchNorm
     inputs: int | None  # the group of channels that it reads; None: the image
     outputs: int  # the group that it writes
+    gamma: float = 1.0  # where the factors of its batch norm begin
 
     def reads(self, kept: Sequence[Tensor]) -> Tensor:
         """(I,) which of its inputs are kept."""
@@ -115,7 +116,7 @@ class Prunable(Levelled, ABC):
             initialise(fresh)
             now.copy_(fresh.weight)
             now[: weight.shape[0], : weight.shape[1]] = weight
-            for values, start, kept in zip(blank, (1.0, 0.0, 0.0, 1.0), of_channels, strict=True):
+            for values, start, kept in zip(blank, (layer.gamma, 0.0, 0.0, 1.0), of_channels, strict=True):
                 values.fill_(start)[: len(kept)] = kept
 
     def layout(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class BasicBlock(nn.Module):
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
-        self.last_relu = last_relu
+        self.last_relu, self.gamma = last_relu, 1.0
 
     def forward(self, x: Tensor, inner: Tensor | None = None, stream: Tensor | None = None) -> Tensor:
         """Gates stand on the channels inside, and on those that a stage adds up: once on each summand."""
@@ -42,7 +42,7 @@ class BasicBlock(nn.Module):
 
     def layers(self, inputs: int, inner: int, stream: int) -> list[Layer]:
         """Its convolutions, between the groups of channels that it reads, has inside and adds to."""
-        found = [Layer(self.conv1, self.bn1, inputs, inner), Layer(self.conv2, self.bn2, inner, stream)]
+        found = [Layer(self.conv1, self.bn1, inputs, inner), Layer(self.conv2, self.bn2, inner, stream, self.gamma)]
         if len(self.shortcut):
             conv, norm = self.shortcut
             found.append(Layer(conv, norm, inputs, stream))  # type: ignore[arg-type]
@@ -79,6 +79,7 @@ class ResNet(Prunable):
         self.apply(initialise)
         if zero_init:  # every block begins as its shortcut
             for block in self.blocks():
+                block.gamma = 0.0
                 nn.init.zeros_(block.bn2.weight)
         self.full, self.pooled = self.widths, len(widths) - 1
 

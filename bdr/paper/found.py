@@ -16,6 +16,7 @@ from bdr.config import Config, checked, fields_of
 from bdr.data.augment import Augment
 from bdr.errors import UsageError
 from bdr.methods import METHODS
+from bdr.nets import NETS
 from bdr.paper.mapping import CLASSES, Wanted
 from bdr.plugins import PLUGINS
 from bdr.records import Run, find_runs
@@ -39,7 +40,7 @@ def essence(config: Config) -> str:
     deciding = {
         "parts": [config.method, *parts],
         "scenario": [config.data, order, [(phase.old, phase.seen) for phase in phases], config.memory, config.herding],
-        "net": config.net,
+        "net": [config.net, settings_of(config.net, NETS, config)],
         "images": [config.statistics, asdict(Augment()) | checked(Augment, config.augment, "augment"), config.val],
         "training": [asdict(config.stage), config.stages],
     }
@@ -55,7 +56,7 @@ def essence_of_run(run: Run) -> str | None:
     """None for a run that no cell asks for: other data, parts of one's own, a configuration of another version."""
     try:
         config = Config.model_validate(run.info.get("config") or {})
-        known = config.method in METHODS and all(name in PLUGINS for name in config.plugins)
+        known = config.method in METHODS and all(name in PLUGINS for name in config.plugins) and config.net in NETS
         return essence(config) if known and config.data in CLASSES else None
     except (ValidationError, UsageError):
         return None

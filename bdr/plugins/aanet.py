@@ -71,8 +71,9 @@ class AANet(Plugin):
 
     def aggregating(self, stage: Stage) -> Stage:
         """The same schedule at a rate of its own, on a balanced draw."""
-        balanced = replace(stage, name="aggregation", draw="fresh", repeat=1, batch=100, lr=self.aggregation_lr)
-        return replace(balanced, loss="classification", train=("net.backbone.aggregation",))
+        balanced = replace(stage, name="aggregation", draw="fresh", repeat=1, batch=100)
+        slow = replace(balanced, lr=self.aggregation_lr, floor=stage.floor * self.aggregation_lr / stage.lr)
+        return replace(slow, loss="classification", train=("net.backbone.aggregation",))
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """The share of the stable branch in each level."""

@@ -1,0 +1,18 @@
+"""The learning rate of each epoch of a stage."""
+
+from __future__ import annotations
+
+import math
+
+from bdr.types import Stage
+
+
+def learning_rate(stage: Stage, epoch: int) -> float:
+    """Linear warm-up, then drops at the given epochs, a half cosine, or nothing."""
+    if epoch < stage.warmup:
+        return stage.lr * (epoch + 1) / stage.warmup
+    if stage.schedule == "cosine":
+        done = (epoch - stage.warmup) / max(1, stage.epochs - stage.warmup)
+        return stage.floor + (stage.lr - stage.floor) * 0.5 * (1 + math.cos(math.pi * done))
+    passed = sum(epoch >= drop for drop in stage.drops) if stage.schedule == "steps" else 0
+    return float(stage.lr * stage.drop**passed)
