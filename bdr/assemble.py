@@ -165,7 +165,7 @@ def check_roles(plugins: Sequence[Plugin]) -> None:
     for plugin in plugins:
         if plugin.name in [other.name for other in plugins if other is not plugin]:
             raise UsageError(f"plug-in '{plugin.name}' is named twice; name it once")
-        for role in plugin.roles:
+        for role in sorted(plugin.roles):
             if role in taken:
                 raise UsageError(f"'{taken[role]}' and '{plugin.name}' both set the {role}: use one of them")
             taken[role] = plugin.name

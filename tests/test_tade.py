@@ -20,7 +20,7 @@ from bdr.nets.resnet_cifar import ResNet
 from bdr.nets.small import SmallNet
 from bdr.paper.cells import load_cells
 from bdr.paper.mapping import mapped
-from bdr.plugins import TADE
+from bdr.plugins import TADE, AANet, BDRPlugin, CwD
 from bdr.plugins.tade import expert_offsets, reversed_ranks
 from bdr.types import ImageShape, Outputs, Phase, Stage
 
@@ -546,6 +546,13 @@ def test_methods_with_other_verbs_and_stages_run_to_their_end(what, tmp_path):
 def test_what_cannot_be_is_refused_before_training(what, fields, said, tmp_path):
     with pytest.raises(UsageError, match=said):
         plan(tmp_path / "run", what, **fields)
+
+
+def test_what_wraps_the_network_sets_it_whatever_else_it_is():
+    assert TADE().roles == {"prior", "net"}
+    assert AANet().roles == {"net"}
+    assert BDRPlugin().roles == {"prior"}
+    assert CwD().roles == set()
 
 
 def test_a_reversal_below_zero_is_refused(tmp_path):
