@@ -165,13 +165,10 @@ def check_roles(plugins: Sequence[Plugin]) -> None:
     for plugin in plugins:
         if plugin.name in [other.name for other in plugins if other is not plugin]:
             raise UsageError(f"plug-in '{plugin.name}' is named twice; name it once")
-        if plugin.role in taken:
-            first = taken[str(plugin.role)]
-            raise UsageError(f"'{first}' and '{plugin.name}' both set the {plugin.role}: use one of them")
-        if plugin.role:
-            taken[plugin.role] = plugin.name
-        if type(plugin).net is not Plugin.net and plugin.role != "net":
-            raise UsageError(f"plug-in '{plugin.name}' changes the network and does not say so: set its role to 'net'")
+        for role in sorted(plugin.roles):
+            if role in taken:
+                raise UsageError(f"'{taken[role]}' and '{plugin.name}' both set the {role}: use one of them")
+            taken[role] = plugin.name
 
 
 def build(kind: Callable[..., Any], config: Config, name: str, *parts: Any, **options: Any) -> Any:

@@ -150,7 +150,7 @@ def first_phase_key(
     """
     facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
     facts["order"] = info["order"][: info["phases"][0][1]]
-    resting = [plugin.role != "net" and not any(plugin.acts(phase, stage) for stage in stages) for plugin in plugins]
+    resting = ["net" not in each.roles and not any(each.acts(phase, stage) for stage in stages) for each in plugins]
     active = [name for name, rests in zip(config.plugins, resting, strict=True) if not rests]
     settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, config.net, *active))}
     machine = [info["engine"], info["device"]["name"], info["versions"]]

@@ -48,7 +48,10 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 @fused()
 def cosine_distance(features: Tensor, reference: Tensor) -> Tensor:
-    """(B,) one minus the cosine of each pair."""
+    """(B,) one minus the cosine of each pair; the mean over parts where features are several times as wide."""
+    if features.shape[1] != reference.shape[1]:
+        parts = features.unflatten(1, (-1, reference.shape[1]))  # (B, parts, D)
+        return 1 - F.cosine_similarity(parts, reference[:, None], dim=2).mean(1)
     return 1 - F.cosine_similarity(features, reference)
 
 

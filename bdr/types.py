@@ -56,7 +56,7 @@ class Outputs(NamedTuple):
     """What a network says of a batch."""
 
     logits: Tensor  # (B, K)
-    features: Tensor  # (B, D), before any normalisation
+    features: Tensor  # (B, D), before any normalisation; of several experts, those of each at unit length, in a row
     scale: Tensor | float = 1.0  # logits / scale are cosines under a cosine head
     maps: tuple[Tensor, ...] = ()  # feature maps of the stages of the backbone, before their last ReLU
     experts: Tensor | None = None  # (E, B, K)

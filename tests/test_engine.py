@@ -37,7 +37,7 @@ from bdr.schedules import learning_rate
 from bdr.types import Outputs, Phase, Stage
 
 SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase
-BRANCHED = {1: [("aanet", "cwd", "bdr")]}  # with two heads and two criteria
+BRANCHED = {1: [("aanet", "cwd", "bdr"), ("cwd", "tade")]}  # with two heads and two criteria
 COUNTS, OLD = [12, 12, 12, 12, 12], 3
 PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
 SMALL_RUN = {"base": 4, "step": 3, "memory": "3/class", "phases": 2, "val": 0.8, "share": False, "device": "cpu"}

@@ -188,7 +188,8 @@ class Pool:
                 else:
                     parts.append(net(self.store.augmented(rows[some], draws.at(some))))
         joined = torch.cat([p.logits for p in parts]), torch.cat([p.features for p in parts])
-        return Outputs(*joined, scale=parts[0].scale)
+        experts = [p.experts for p in parts if p.experts is not None]
+        return Outputs(*joined, scale=parts[0].scale, experts=torch.cat(experts, 1) if experts else None)
 
 
 class Census:

@@ -38,6 +38,7 @@ def new_or_old(y: Tensor, old: int) -> Tensor:
 class DER(Method):
     net: Network[LinearHead]
     keeps = ("some", "all")  # there is nothing to balance the classifier with otherwise
+    counts_parameters = True  # an extractor is copied as it was made
 
     def __init__(
         self,

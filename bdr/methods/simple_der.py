@@ -44,6 +44,7 @@ class SimpleDER(Method):
     net: Network[LinearHead]
     distillation = "distillation"
     keeps = ("some", "all")
+    counts_parameters = True  # an extractor is copied as it was made
 
     def __init__(
         self, make: MakeNetwork, temperature: float = 2.0, lambda_gamma: float = 1e-4, keep: float = 0.45

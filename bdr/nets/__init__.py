@@ -6,6 +6,7 @@ from bdr.nets.aanet import TwoBranches
 from bdr.nets.base import Backbone, Features, Frozen, Head, Levelled, MakeNetwork, Network, Resumable, Teacher
 from bdr.nets.dytox import convit, convit_small
 from bdr.nets.expandable import Expandable
+from bdr.nets.experts import ExpertHeads, Experts
 from bdr.nets.heads import CosineHead, LinearHead
 from bdr.nets.proxies import ProxyHead
 from bdr.nets.resnet_cifar import resnet18, resnet18_der, resnet32
@@ -32,6 +33,8 @@ __all__ = [
     "Backbone",
     "CosineHead",
     "Expandable",
+    "ExpertHeads",
+    "Experts",
     "Features",
     "Frozen",
     "Head",

@@ -76,6 +76,11 @@ class Level(NamedTuple):
     x: Tensor  # what the next level reads; of the last one, the pooled features (B, D)
     map: Tensor  # (B, C, H, W) before its last ReLU
 
+    @classmethod
+    def last(cls, x: Tensor, relu: bool) -> Level:
+        """Of the map that the last level ends with."""
+        return cls(Features.of(F.relu(x) if relu else x).pooled, x)
+
 
 class Levelled(Backbone, ABC):
     """A backbone that can be run level by level, from images to pooled features; its forward is one after the other.
@@ -88,6 +93,10 @@ class Levelled(Backbone, ABC):
 
     @abstractmethod
     def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None) -> Level: ...
+
+    def last_level(self) -> nn.Module:
+        """A copy of the last level as a module of its own: from what the level before has made to a Level."""
+        raise NotImplementedError(f"{type(self).__name__} has no `last_level`")
 
     def forward(self, x: Tensor, gates: Sequence[Tensor] | None = None) -> Features:
         maps = []
@@ -131,6 +140,11 @@ class Head(Resumable, ABC):
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor | float]:
         """Logits (B, K), and the scale by which they exceed cosines."""
 
+    def read(self, seen: Features) -> Outputs:
+        """All that a network with this head says of what its backbone has seen."""
+        logits, scale = self(seen.pooled)
+        return Outputs(logits, seen.pooled, scale, seen.maps, nearness=seen.nearness)
+
 
 H = TypeVar("H", bound=Head)
 N = TypeVar("N", bound=nn.Module)
@@ -150,8 +164,7 @@ class Network(nn.Module, Generic[H]):
     def forward(self, x: Tensor) -> Outputs:
         with torch.autocast(x.device.type, dtype=self.precision or torch.bfloat16, enabled=self.precision is not None):
             seen = self.backbone(x)
-        logits, scale = self.head(seen.pooled)
-        return Outputs(logits, seen.pooled, scale, seen.maps, nearness=seen.nearness)
+        return self.head.read(seen)
 
 
 class MakeNetwork(Protocol):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import BatchNorm, Features, Level
+from bdr.nets.base import BatchNorm, Level
 from bdr.nets.prunable import Layer, Prunable, initialise
 from bdr.types import ImageShape
 
@@ -47,6 +48,17 @@ class BasicBlock(nn.Module):
             conv, norm = self.shortcut
             found.append(Layer(conv, norm, inputs, stream))  # type: ignore[arg-type]
         return found
+
+
+class LastStage(nn.Module):
+    """Blocks at the end of a network, and pooling."""
+
+    def __init__(self, blocks: nn.Module, last_relu: bool) -> None:
+        super().__init__()
+        self.blocks, self.last_relu = blocks, last_relu
+
+    def forward(self, x: Tensor) -> Level:
+        return Level.last(self.blocks(x), self.last_relu)
 
 
 class ResNet(Prunable):
@@ -102,7 +114,10 @@ class ResNet(Prunable):
             x = block(x, gate, stream)
         if index < self.depth - 1:
             return Level(F.relu(x), x)
-        return Level(Features.of(F.relu(x) if self.last_relu else x).pooled, x)
+        return Level.last(x, self.last_relu)
+
+    def last_level(self) -> LastStage:
+        return LastStage(copy.deepcopy(self.stages[-1]), self.last_relu)
 
     def gates_of(self, index: int, gates: Sequence[Tensor] | None) -> tuple[Tensor | None, Sequence[Tensor | None]]:
         """Of what a stage adds up, and of what is inside each of its blocks."""

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import BatchNorm, Features, Level
+from bdr.nets.base import BatchNorm, Level
 from bdr.nets.prunable import Layer, Prunable, initialise
 from bdr.nets.resnet_cifar import conv3x3
 from bdr.types import ImageShape
 
 WIDTHS = (32, 64, 64)
+
+
+class LastConvolution(nn.Module):
+    """The convolution at the end of the network, and pooling."""
+
+    def __init__(self, conv: nn.Module, norm: nn.Module, last_relu: bool) -> None:
+        super().__init__()
+        self.conv, self.norm, self.last_relu = conv, norm, last_relu
+
+    def forward(self, x: Tensor) -> Level:
+        return Level.last(self.norm(self.conv(F.max_pool2d(x, 2))), self.last_relu)
 
 
 class SmallNet(Prunable):
@@ -38,7 +50,10 @@ class SmallNet(Prunable):
         seen = self.norms[index](self.convs[index](F.max_pool2d(x, 2) if index else x), gate)
         if index < self.depth - 1:
             return Level(F.relu(seen), seen)
-        return Level(Features.of(F.relu(seen) if self.last_relu else seen).pooled, seen)
+        return Level.last(seen, self.last_relu)
+
+    def last_level(self) -> LastConvolution:
+        return LastConvolution(copy.deepcopy(self.convs[-1]), copy.deepcopy(self.norms[-1]), self.last_relu)
 
 
 def small(shape: ImageShape, last_relu: bool = True, maps: bool = False) -> SmallNet:

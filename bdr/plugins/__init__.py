@@ -6,6 +6,7 @@ from bdr.plugins.bdr import BDRPlugin
 from bdr.plugins.cwd import CwD
 from bdr.plugins.la import LogitAdjustment
 from bdr.plugins.mixup import Mixup
+from bdr.plugins.tade import TADE
 
 PLUGINS: dict[str, type[Plugin]] = {
     "aanet": AANet,
@@ -13,6 +14,7 @@ PLUGINS: dict[str, type[Plugin]] = {
     "cwd": CwD,
     "la": LogitAdjustment,
     "mixup": Mixup,
+    "tade": TADE,
 }
 
-__all__ = ["PLUGINS", "AANet", "BDRPlugin", "CwD", "LogitAdjustment", "Mixup", "Plugin", "Prior", "compose"]
+__all__ = ["PLUGINS", "TADE", "AANet", "BDRPlugin", "CwD", "LogitAdjustment", "Mixup", "Plugin", "Prior", "compose"]

@@ -22,6 +22,12 @@ class Plugin(Resumable):
     mixes = False  # its `batch` makes mixtures (B, K) of targets: refused beside what takes ids alone
     soft_targets = True  # it takes mixtures of classes as well as ids
 
+    @property
+    def roles(self) -> set[str]:
+        """Its role, and whatever else it is, that of the network where it wraps what builds it."""
+        wraps = type(self).net is not Plugin.net
+        return ({self.role} if self.role else set()) | ({"net"} if wraps else set())
+
     def net(self, make: MakeNetwork) -> MakeNetwork:
         """Wraps what builds the network."""
         return make

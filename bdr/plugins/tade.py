@@ -1,0 +1,103 @@
+"""TADE: Self-Supervised Aggregation of Diverse Experts for Test-Agnostic Long-Tailed Recognition (Zhang et al., NeurIPS
+2022), without what it does at test time.
+
+Three experts share the early levels of the network; each has its own last level and head, and learns for another
+distribution of classes: that of the training images, a flat one, and the reverse.
+
+    L = CE(z1)  +  CE(z2 + ln psi)  +  CE(z3 + ln psi - tau ln psibar)
+
+psi is the class frequency, psibar the same frequencies in reversed order of rank: the most frequent class has that of
+the rarest. Classes that are equally frequent share the mean of what their ranks get. What is told is the mean of the
+three logits. Offsets are centred, ln(K psi), as everywhere: a flat psi is no offset under any criterion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from bdr.balance import frequency
+from bdr.data.pool import Census
+from bdr.errors import UsageError
+from bdr.nets import CosineHead, ExpertHeads, Experts, Levelled, LinearHead, MakeNetwork, Network
+from bdr.nets.base import H
+from bdr.plugins.base import Prior
+from bdr.types import Classify, Outputs, Phase
+
+EXPERTS = 3
+
+
+def reversed_ranks(psi: Tensor) -> Tensor:
+    """(K,) every class gets the frequency of the one as far from the other end; equal classes the mean of theirs."""
+    values, order = psi.sort()
+    given = torch.empty_like(psi).scatter(0, order, values.flip(0))
+    equal = (psi[:, None] == psi).to(psi.dtype)
+    return equal @ given / equal.sum(1)
+
+
+def expert_offsets(count: Tensor, tau: float) -> Tensor:
+    """(3, K) what is added to the logits of each expert, of the images (K,) of every class."""
+    psi, classes = frequency(count), len(count)
+    forward, backward = torch.log(classes * psi), torch.log(classes * reversed_ranks(psi))
+    return torch.stack([torch.zeros_like(psi), forward, forward - tau * backward])
+
+
+class TADE(Prior):
+    adds_parameters = True
+    offsets: Tensor  # (3, K)
+
+    def __init__(self, tau: float = 2.0) -> None:
+        super().__init__()
+        if tau < 0:
+            raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
+        self.tau = tau
+        self.register_buffer("offsets", torch.zeros(EXPERTS, 0))
+
+    def layout(self) -> dict[str, Any]:
+        return {"classes": self.offsets.shape[1]}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        self.offsets = self.offsets.new_zeros(EXPERTS, layout["classes"])
+
+    def net(self, make: MakeNetwork) -> MakeNetwork:
+        def make_experts(head: Callable[[int], H], **options: Any) -> Network[H]:
+            net = make(head, **options)
+            self.check(net)
+            net.backbone = Experts(cast(Levelled, net.backbone))
+            net.head = cast(H, ExpertHeads(net.head))  # to a method, it is the head that was asked for
+            return net
+
+        return make_experts
+
+    def check(self, net: Network[Any]) -> None:
+        """Its last level and its head can be there three times."""
+        backbone, head = net.backbone, net.head
+        if not isinstance(backbone, Levelled) or type(backbone).last_level is Levelled.last_level:
+            raise UsageError(
+                f"'{self.name}' has the last level of the network three times, and {type(backbone).__name__} has none "
+                "of its own: use --net resnet18, resnet32 or small, or give yours a `last_level` (bdr.nets.Levelled)"
+            )
+        if not isinstance(head, LinearHead | CosineHead) or backbone.keeps_maps:
+            needs = "the maps of a single last level" if backbone.keeps_maps else f"a single {type(head).__name__}"
+            raise UsageError(
+                f"'{self.name}' has last level and head three times, and this method needs {needs}: use ucir, wa, "
+                "icarl, e2e, lwf or replay"
+            )
+
+    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
+        backbone, head = net.get_submodule("backbone"), net.get_submodule("head")
+        assert isinstance(backbone, Experts), "the network was built without `TADE.net`"
+        assert isinstance(head, ExpertHeads), "the head was built without `TADE.net`"
+        backbone.split(EXPERTS)
+        head.split(EXPERTS)
+        self.offsets = expert_offsets(census.counts, self.tau)
+
+    def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
+        """The sum of the experts' own losses."""
+        assert out.experts is not None, "these outputs are those of a single network"
+        logits = (out.experts + self.offsets[:, None]).unbind()
+        one, two, three = (inner(out._replace(logits=z, experts=None), y) for z in logits)
+        return one + two + three
