@@ -329,12 +329,13 @@ def check_acting(plugins: Sequence[Plugin], phases: Sequence[Phase], stages: Seq
     """A plug-in that takes part in no stage would do nothing, and nobody would see it."""
     every = [(phase, stage) for phase, mine in zip(phases, stages, strict=True) for stage in mine]
     later = ", ".join(dict.fromkeys(stage.draw for phase, stage in every if not phase.first))
-    drawing = "".join(f" with '{plugin.name}'" for plugin in plugins if plugin.role == "draw")
+    drawing = next((plugin.name for plugin in plugins if plugin.role == "draw"), None)
+    instead = "set stage.draw=all" if drawing is None else f"'{drawing}', which makes them draw so"
     for plugin in plugins:
         if len(phases) > 1 and not any(plugin.acts(phase, stage) for phase, stage in every):
             raise UsageError(
-                f"plug-in '{plugin.name}' would act in no stage of this run: after the first phase{drawing} they draw "
-                f"{later}; leave '{plugin.name}' out, or what makes them draw so"
+                f"plug-in '{plugin.name}' would act in no stage of this run: after the first phase they draw {later}; "
+                f"leave '{plugin.name}' out, or {instead}"
             )
 
 

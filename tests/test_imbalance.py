@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from runs import FIELDS, SETTINGS, plan
+from runs import FIELDS, SETTINGS, Position, assert_equal, plan, train, train_until
 from small import Flat, make_batch, make_pool
 
 import bdr
@@ -263,7 +263,7 @@ def test_settings_that_cannot_be_are_refused(kind, settings, said):
         ("ucir+la+balanced-softmax", "both set the prior"),
         (
             "ucir+resample+bdr",
-            "'bdr' would act in no stage of this run: after the first phase with 'resample' they draw uniform",
+            "'bdr' would act in no stage of this run: after the first phase they draw uniform",
         ),
         ("ucir+reweight+resample", "'reweight' would act in no stage"),
         ("ucir+reweight+focal", "name 'focal' first, ...+focal+reweight"),
@@ -320,6 +320,15 @@ def test_a_run_trains_and_its_records_show_the_effect(tmp_path, what):
         return
     old, new = (value for key, value in told[name].items() if key.split("_")[0] in ("weight", "factor", "offset"))
     assert old != new
+
+
+@pytest.mark.parametrize("what", ["focal+reweight", "resample", "ldam", "la"])
+def test_a_run_stopped_half_way_ends_where_a_whole_one_does(tmp_path, what):
+    settings = [("la.when", "testing")] if what == "la" else []
+    options = {"settings": settings, "net": "runs:flat", "phases": 2}
+    path = train_until(Position(1, 0, 1, 1), tmp_path / "half", f"replay+{what}", **options)
+    api.resume(path)
+    assert_equal(path, train(tmp_path / "whole", f"replay+{what}", **options))
 
 
 def test_plug_ins_that_rest_in_the_first_phase_share_it(tmp_path):
