@@ -23,6 +23,7 @@ from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
+from bdr.methods.base import Correction
 from bdr.nets import NETS, Backbone, MakeNetwork, Network
 from bdr.nets.base import H
 from bdr.plugins import PLUGINS, Plugin
@@ -157,6 +158,7 @@ def make_plugins(config: Config) -> list[Plugin]:
         plugin.name = short(name)
         plugins.append(plugin)
     check_roles(plugins)
+    check_order(plugins)
     return plugins
 
 
@@ -169,6 +171,18 @@ def check_roles(plugins: Sequence[Plugin]) -> None:
             if role in taken:
                 raise UsageError(f"'{taken[role]}' and '{plugin.name}' both set the {role}: use one of them")
             taken[role] = plugin.name
+
+
+def check_order(plugins: Sequence[Plugin]) -> None:
+    """A loss that was multiplied is no longer minus the logarithm of a probability."""
+    weighing: Plugin | None = None
+    for plugin in plugins:
+        if plugin.by_likelihood and weighing is not None:
+            raise UsageError(
+                f"'{plugin.name}' takes losses for probabilities, and '{weighing.name}' multiplies them before: "
+                f"name '{plugin.name}' first, ...+{plugin.name}+{weighing.name}"
+            )
+        weighing = plugin if plugin.weighs else weighing
 
 
 def build(kind: Callable[..., Any], config: Config, name: str, *parts: Any, **options: Any) -> Any:
@@ -189,6 +203,8 @@ def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) ->
     method = build(kind, config, config.method, make)
     if not isinstance(method, Method):
         raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
+    if any(plugin.corrects for plugin in plugins):
+        method.correction = Correction()
     return method
 
 
@@ -306,6 +322,20 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
             raise UsageError(f"stage.draw = 'held' is not allowed: {config.method} holds no images out of training")
 
 
+def check_acting(plugins: Sequence[Plugin], phases: Sequence[Phase], stages: Sequence[Sequence[Stage]]) -> None:
+    """A plug-in that takes part in no stage would do nothing, and nobody would see it."""
+    every = [(phase, stage) for phase, mine in zip(phases, stages, strict=True) for stage in mine]
+    later = ", ".join(dict.fromkeys(stage.draw for phase, stage in every if not phase.first))
+    drawing = next((plugin.name for plugin in plugins if plugin.role == "draw"), None)
+    instead = "set stage.draw=all" if drawing is None else f"'{drawing}', which makes them draw so"
+    for plugin in plugins:
+        if len(phases) > 1 and not any(plugin.acts(phase, stage) for phase, stage in every):
+            raise UsageError(
+                f"plug-in '{plugin.name}' would act in no stage of this run: after the first phase they draw {later}; "
+                f"leave '{plugin.name}' out, or {instead}"
+            )
+
+
 def check_moving(name: str, method: Method, stage: Stage) -> None:
     """What a stage says that it trains is there."""
     there = [parameter for parameter, _ in method.named_parameters()]
@@ -335,6 +365,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     check_targets(method, config.method, plugins)
     stages = [stages_of(config, method, plugins, phase) for phase in protocol]
     check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
+    check_acting(plugins, list(protocol), stages)
     phases, stages = list(protocol)[: config.phases], stages[: config.phases]
     check_held(quota, method, config.method, phases)
     train, held = hold_out(data.train, config.val)

@@ -279,6 +279,50 @@ def sweep(
 
 
 @app.command()
+def compare(
+    what: Annotated[str, typer.Argument(metavar="METHOD", help="What is added to: METHOD+PLUGIN+..., or a recipe.")],
+    with_: Annotated[
+        str, typer.Option("--with", help="What is added, a row each: none,la,focal+bdr.")
+    ] = "none,la,reweight,resample,focal,ldam,bdr",
+    seeds: Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,1995.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")] = None,
+    until: Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")] = None,
+    data: Data = None,
+    root: Root = None,
+    base: Base = None,
+    step: Step = None,
+    memory: Memory = None,
+    herding: Herding = None,
+    order: Order = None,
+    net: Net = None,
+    phases: Phases = None,
+    precision: Precision = None,
+    engine: Engine = None,
+    keep: Keep = None,
+    device: Device = None,
+    set_: Settings = None,
+    runs: RunsFolder = Path("runs"),
+    check: Annotated[bool, typer.Option("--check", help="Compare what is there, run nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, stop.")] = False,
+    json: AsJson = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+) -> None:
+    """Compare plug-ins on one method: run what is missing, print one table with the gain of each.
+
+    For example: bdr compare ucir+cwd --with none,la,reweight,bdr --seeds 1993,1994,1995
+    """
+    given: dict[str, Any] = {"data": data, "root": None if root is None else str(root), "base": base, "step": step}
+    given |= {"memory": memory, "herding": herding, "order": order, "net": net, "phases": phases, "keep": keep}
+    given |= {"precision": precision, "device": device, "engine": engine}
+    fields = {name: value for name, value in given.items() if value is not None}
+    chosen = None if seeds is None else [seed for seed in parse_seeds(None, seeds) if seed is not None]
+    from bdr.sweep.compare import compare_plugins
+
+    asked = fields, set_ or [], chosen, runs
+    compare_plugins(what, with_, *asked, jobs, until, check, dry_run, json, markdown, stoppable)
+
+
+@app.command()
 def reproduce(
     tables: Annotated[list[str], typer.Argument(metavar="TABLE...", help="Tables of the paper: T1 to T9, or all.")],
     only: Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')] = None,

@@ -146,11 +146,14 @@ def first_phase_key(
 ) -> str:
     """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that rest in it.
 
-    One that has a hand in the network never rests: the weights of another network are not this one's.
+    One that has a hand in the network never rests: the weights of another network are not this one's. Neither does one
+    that corrects what is read: its model has a part more.
     """
     facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
     facts["order"] = info["order"][: info["phases"][0][1]]
-    resting = ["net" not in each.roles and not any(each.acts(phase, stage) for stage in stages) for each in plugins]
+    lasting = ["net" in plugin.roles or plugin.corrects for plugin in plugins]
+    acting = [any(plugin.acts(phase, stage) for stage in stages) for plugin in plugins]
+    resting = [not lasts and not acts for lasts, acts in zip(lasting, acting, strict=True)]
     active = [name for name, rests in zip(config.plugins, resting, strict=True) if not rests]
     settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, config.net, *active))}
     machine = [info["engine"], info["device"]["name"], info["versions"]]

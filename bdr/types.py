@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -39,7 +40,8 @@ class Clock(NamedTuple):
 
     epoch: Tensor
     step: Tensor
-    steps: Tensor
+    steps: Tensor  # of an epoch
+    epochs: Tensor | float = math.inf  # of the stage; a clock of one's own need not end
 
 
 class Batch(NamedTuple):

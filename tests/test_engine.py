@@ -37,7 +37,9 @@ from bdr.schedules import learning_rate
 from bdr.types import Outputs, Phase, Stage
 
 SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase
-BRANCHED = {1: [("aanet", "cwd", "bdr"), ("cwd", "tade")]}  # with two heads and two criteria
+FURTHER = {
+    1: [("aanet", "cwd", "bdr"), ("cwd", "tade"), ("focal", "reweight"), ("ldam",)]
+}  # with two heads and two criteria
 COUNTS, OLD = [12, 12, 12, 12, 12], 3
 PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
 SMALL_RUN = {"base": 4, "step": 3, "memory": "3/class", "phases": 2, "val": 0.8, "share": False, "device": "cpu"}
@@ -137,7 +139,7 @@ def losses_and_gradients(objective, batch, compiled):
 def pairs():
     """(method, phase, plug-ins)"""
     for method in METHODS:
-        several = (SETS, BRANCHED) if method in ("ucir", "icarl") else (SETS,)
+        several = (SETS, FURTHER) if method in ("ucir", "icarl") else (SETS,)
         for index, plugins in ((i, names) for sets in several for i, each in sets.items() for names in each):
             name = f"{method}-{('first', 'later')[index]}-{'+'.join(plugins) or 'plain'}"
             yield pytest.param(method, index, plugins, id=name)

@@ -151,13 +151,29 @@ def test_constant_rebalancing_is_bdr_without_the_rest():
         ("T4", "cwd & imagenet & !aanet", "not at hand"),
         ("T3", "simple-der & subset & top5", "repeat those of E2E"),
         ("T5", "der", "captioned ImageNet-Subset"),
-        ("T8", "sampling", "implausible"),
         ("T2", "rpsnet & S=2 & B=0 & avg_acc_top1", "dash"),
     ],
 )
 def test_what_cannot_be_reproduced_as_printed_says_why(table, only, said):
     reasons = [mapped(one) for one in chosen([table], only)]
     assert all(isinstance(reason, Reason) and said in reason.text for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("row", "spec"), {"LA": "la", "reweighting": "reweight", "bal. sampling": "resample", "BDR": "bdr"}.items()
+)
+def test_the_rows_of_table_8_are_cwd_with_a_plug_in(row, spec):
+    found = [mapped(one) for one in chosen(["T8"], "cifar100") if one.parts == ["CwD", row]]
+    assert len(found) == 4
+    assert {each.spec for each in found} == {f"ucir+cwd+{spec}"}
+    assert {dict(each.fields)["step"] for each in found} == {10, 5}
+    base = mapped(cell("T8", "CwD"))
+    assert (found[0].fields, found[0].settings) == (base.fields, base.settings)
+
+
+def test_that_balanced_sampling_is_printed_too_low_is_said(folders, capsys):
+    reproduce(["T8"], "cifar100 & sampling", check=True)
+    assert "is implausible" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_was_run_all_the_same_is_shown_beside_the_reason(tmp_path):

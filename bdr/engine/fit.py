@@ -91,10 +91,10 @@ class Fit:
         parts, device = objective.parts, pool.store.device
         self.optimizer = make_optimizer(stage, (p for part in parts for p in part.parameters()), device)
         self.steps = pool.steps(stage, number)
-        self.clock = Clock(*(torch.zeros((), dtype=torch.long, device=device) for _ in range(3)))
-        self.clock.steps.fill_(self.steps)
+        now = [torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)]
+        self.clock = Clock(*now)
         eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
-        state = [t for part in parts for t in part.state_dict(keep_vars=True).values()] + list(self.clock)
+        state = [t for part in parts for t in part.state_dict(keep_vars=True).values()] + now
         self.step: Step = make_step(engine, eager, state)
 
     def epoch(

@@ -279,6 +279,7 @@ class Experiment:
             self.select(phase, pool)
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "end"))
         self.method.end(phase, pool, self.memory.rows(self.device))
+        self.correct(phase)
         self.settle()
         self.method.remember(phase, pool, self.memory.rows(self.device))
         line = self.evaluate(phase)
@@ -295,6 +296,12 @@ class Experiment:
         self.listener.phase_ends(line)
         if phase is not self.phases[-1]:
             self.leave_if_asked()
+
+    def correct(self, phase: Phase) -> None:
+        """What plug-ins have to say of the scores, kept with the model: whoever loads it reads the same."""
+        offsets = [plugin.correction(phase) for plugin in self.plugins if plugin.corrects]
+        if self.method.correction is not None and offsets:
+            self.method.correction.offset = torch.stack(offsets).sum(0)
 
     def select(self, phase: Phase, pool: Pool) -> None:
         self.memory.select(phase, pool, self.method.net)

@@ -45,6 +45,25 @@ class NearestMeans(Resumable):
         return -torch.cdist(F.normalize(features), self.means).square()
 
 
+class Correction(Resumable):
+    """An offset a class on the network's scores when they are read, kept with the model; none until one is given."""
+
+    offset: Tensor  # (K,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("offset", torch.zeros(0))
+
+    def layout(self) -> dict[str, Any]:
+        return {"classes": len(self.offset)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        self.offset = self.offset.new_zeros(layout["classes"])
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores + self.offset if len(self.offset) == scores.shape[1] else scores
+
+
 class Present(Resumable):
     """The classes that a phase has images of: without exemplars the new ones, else all."""
 
@@ -113,6 +132,7 @@ class Method(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.nearest = NearestMeans()
+        self.correction: Correction | None = None  # given to the model of a run whose plug-ins want it
 
     @abstractmethod
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
@@ -156,7 +176,7 @@ class Method(nn.Module, ABC):
     def readouts(self, x: Tensor) -> dict[str, Tensor]:
         """(B, K) scores by name: the network's own, and the nearest class mean once there are exemplars."""
         out = self.net(x)
-        scores = {"cnn": out.logits}
+        scores = {"cnn": out.logits if self.correction is None else self.correction(out.logits)}
         if len(self.nearest.means) == out.logits.shape[1]:
             scores["nme"] = self.nearest.scores(out.features)
         return scores

@@ -7,7 +7,7 @@ from typing import Any
 
 from bdr.metrics import OverSeeds
 from bdr.paper.cells import LOSSES, Cell
-from bdr.paper.mapping import DER_NOTE, Wanted
+from bdr.paper.mapping import DER_NOTE, SAMPLING, SAMPLING_NOTE, Wanted
 from bdr.paper.schedule import Job, Schedule
 from bdr.paper.verdicts import ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, Judged
 from bdr.report.sheets import Sheet
@@ -107,6 +107,7 @@ def reading_notes(judged: Sequence[Judged], formula: str, tolerance: float) -> l
         f"Gain of BDR over its base row, ours over common seeds; same tolerance, {tolerance:g} points.": any(
             each.gain for each in judged
         ),
+        SAMPLING_NOTE: any(SAMPLING in cell.parts for cell in cells),
         "T7 has no row without BDR: gains are over that of T4.": any(c.table == "T7" for c in cells),
         DER_NOTE: any(cell.table == "T2" for cell in cells),
         PHASE_NOTE: any(cell.get("split") for cell in cells),

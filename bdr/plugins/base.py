@@ -21,6 +21,9 @@ class Plugin(Resumable):
     adds_parameters = False  # to the network, after the first phase; refused with a method that counts them
     mixes = False  # its `batch` makes mixtures (B, K) of targets: refused beside what takes ids alone
     soft_targets = True  # it takes mixtures of classes as well as ids
+    weighs = False  # its `classify` multiplies losses: what stands around it cannot take them for probabilities
+    by_likelihood = False  # its `classify` takes a loss for minus the logarithm of a probability
+    corrects = False  # it has a say in the network's scores when they are read, see `correction`
 
     @property
     def roles(self) -> set[str]:
@@ -73,6 +76,10 @@ class Plugin(Resumable):
         """Changes how stages draw, or what alternates with them."""
         return stages
 
+    def correction(self, phase: Phase) -> Tensor:
+        """(K,) what is added to the network's scores whenever they are read after this phase, if it `corrects`."""
+        return torch.zeros(phase.seen)
+
 
 class Prior(Plugin):
     """A plug-in that balances frequent classes against rare ones.
@@ -85,6 +92,12 @@ class Prior(Plugin):
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
         return not phase.first and stage.draw == "all"
+
+
+def old_and_new(phase: Phase, **series: Tensor) -> dict[str, Tensor]:
+    """The means of values (K,) over old and over new classes, to report."""
+    old = {f"{name}_old": values[: phase.old].mean() for name, values in series.items()}
+    return old | {f"{name}_new": values[phase.old :].mean() for name, values in series.items()}
 
 
 def compose(criterion: Classify, plugins: Sequence[Plugin]) -> Classify:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bdr.balance import BDR
 from bdr.data.pool import Census
-from bdr.plugins.base import Prior
+from bdr.plugins.base import Prior, old_and_new
 from bdr.types import Batch, Classify, Outputs, Phase
 
 Formula = Literal["corrected", "released", "anchored"]
@@ -45,9 +45,7 @@ class BDRPlugin(Prior):
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """Mean offset and spread of old and of new classes."""
-        series = {"offset": self.balance.offset, "spread": self.balance.spread}
-        old = {f"{name}_old": values[: phase.old].mean() for name, values in series.items()}
-        return old | {f"{name}_new": values[phase.old :].mean() for name, values in series.items()}
+        return old_and_new(phase, offset=self.balance.offset, spread=self.balance.spread)
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
         return inner(out.shift(self.balance.offset), y)

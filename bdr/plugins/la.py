@@ -1,28 +1,31 @@
 """LA: Long-tail learning via logit adjustment (Menon et al., ICLR 2021).
 
-CE(z + tau ln psi, y), psi the class frequency.
-The same as BDR with m = m' = 1, which the BDR paper calls constant rebalancing (CR).
+    CE(z + tau ln psi, y)       when "training": psi the class frequency
+    argmax z - tau ln psi       when "testing": post hoc, on a network that was trained plainly
+
+The first is the same as BDR with m = m' = 1, which the BDR paper calls constant rebalancing (CR), and with tau = 1 as
+balanced softmax (Ren et al., NeurIPS 2020), its second name here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from bdr.balance import frequency
 from bdr.data.pool import Census
-from bdr.plugins.base import Prior
+from bdr.plugins.base import Prior, old_and_new
 from bdr.types import Classify, Outputs, Phase
 
 
 class LogitAdjustment(Prior):
     offset: Tensor  # (K,)
 
-    def __init__(self, tau: float = 1.0) -> None:
+    def __init__(self, tau: float = 1.0, when: Literal["training", "testing"] = "training") -> None:
         super().__init__()
-        self.tau = tau
+        self.tau, self.corrects = tau, when == "testing"
         self.register_buffer("offset", torch.zeros(0))
 
     def layout(self) -> dict[str, Any]:
@@ -35,4 +38,12 @@ class LogitAdjustment(Prior):
         self.offset = self.tau * torch.log(phase.seen * frequency(census.counts))
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
-        return inner(out.shift(self.offset), y)
+        return inner(out if self.corrects else out.shift(self.offset), y)
+
+    def correction(self, phase: Phase) -> Tensor:
+        """Nothing where it has rested: the classes of a first phase are as frequent as their images."""
+        return -self.offset if len(self.offset) == phase.seen else self.offset.new_zeros(phase.seen)
+
+    def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
+        """Mean offset of old and of new classes."""
+        return old_and_new(phase, offset=self.offset)

@@ -39,13 +39,19 @@ def run_sweep(
     stoppable: Stoppable,
 ) -> None:
     """Trains every run of the grids that is not done yet."""
-    end = None if until is None else time.monotonic() + parse_duration(until)
-    planned, notes = plan_runs(what, fields, settings, seeds, runs)
-    for note in notes:
-        err.print(note, markup=False)
+    end = end_of(until)
+    planned = plan_runs(what, fields, settings, seeds, runs)
     if dry_run:
         out.print(list_table(planned))
         return
+    crew, reason = train_all(planned, runs, jobs, end, stoppable)
+    conclude(crew, planned, reason, until)
+
+
+def train_all(
+    planned: Sequence[Planned], runs: Path, jobs: int | None, end: float | None, stoppable: Stoppable
+) -> tuple[Crew, str]:
+    """Until all are done, or somebody or the time says stop; what became of each, and why it ended."""
     cuda = any(run.cuda for run in planned)
     jobs = checked_jobs(jobs, cuda)
     at_once = min(jobs, sum(not run.done for run in planned))
@@ -53,15 +59,23 @@ def run_sweep(
         crew = Crew(planned, jobs, logs_folder(runs), environment(jobs, at_once, cuda), lines.tell)
         say_what_is_done(crew, lines)
         with mps.side_by_side(cuda and at_once > 1, lines.tell):
-            reason = work(crew, lines, stopping, end)
-    conclude(crew, planned, reason, until)
+            return crew, work(crew, lines, stopping, end)
 
 
 def plan_runs(
     what: Sequence[str], fields: dict[str, Any], settings: Sequence[str], seeds: Sequence[int] | None, runs: Path
-) -> tuple[list[Planned], list[str]]:
+) -> list[Planned]:
+    """Every run, checked; what was adapted on the way is said."""
     typed = tuple(parse_setting(text) for text in settings)
-    return plan_sweep(wishes_of(grids_of(what), fields, typed, seeds), runs)
+    planned, notes = plan_sweep(wishes_of(grids_of(what), fields, typed, seeds), runs)
+    for note in notes:
+        err.print(note, markup=False)
+    return planned
+
+
+def end_of(until: str | None) -> float | None:
+    """The moment to stop at."""
+    return None if until is None else time.monotonic() + parse_duration(until)
 
 
 def parse_duration(text: str) -> float:
@@ -134,6 +148,10 @@ def wind_down(crew: Crew, lines: Lines) -> None:
 def conclude(crew: Crew, planned: Sequence[Planned], reason: str, until: str | None) -> None:
     """The averages in the order that was typed, the failures, and how to go on."""
     show_averages(readable([run for run in planned if crew.states[run] in ("done", "already done")]))
+    say_what_is_left(crew, reason, until)
+
+
+def say_what_is_left(crew: Crew, reason: str, until: str | None) -> None:
     failed, left = crew.of_state("failed"), crew.of_state("stopped", *WAITING)
     if failed:
         out.print(failures_table(crew))

@@ -1,0 +1,74 @@
+"""Focal loss: Focal Loss for Dense Object Detection (Lin et al., ICCV 2017).
+
+    (1 - p)^gamma l,    p = exp(-l)                             equation 4, without its alpha
+
+l is the classification loss that it stands around, so p is the probability of the right class under cross-entropy, with
+a prior's offset where there is one. Under binary cross-entropy, added over the classes, p is the probability that all
+of its answers are right; under any other criterion, what the loss would be the negative logarithm of. The gradient
+flows through p too, as in the paper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bdr.data.pool import Census
+from bdr.losses import cross_entropy, one_hot
+from bdr.plugins.base import Plugin
+from bdr.types import Batch, Classify, Outputs, Phase, Stage
+
+LEAST = 1e-12  # of 1 - p: the slope of a root at zero is infinite, and a criterion may go below zero
+
+
+def focus(loss: Tensor, gamma: float) -> Tensor:
+    """(B,) how much samples of such losses count: (1 - p)^gamma."""
+    return (-torch.expm1(-loss)).clamp(min=LEAST) ** gamma
+
+
+class Focal(Plugin):
+    by_likelihood = True
+    total: Tensor  # (K,) of the factors in this epoch, by class
+    count: Tensor  # (K,) of the samples
+
+    def __init__(self, gamma: float = 2.0, always: bool = False) -> None:
+        super().__init__()
+        if gamma < 0:
+            raise ValueError(f"gamma = {gamma} is not allowed: it is 0 or more")
+        self.gamma, self.always = gamma, always
+        self.lay_out({"classes": 0})
+
+    def acts(self, phase: Phase, stage: Stage) -> bool:
+        """Also where classes are drawn equally often: it is about hard images, not about rare classes."""
+        return (self.always or not phase.first) and stage.draw in ("all", "uniform")
+
+    def layout(self) -> dict[str, Any]:
+        return {"classes": len(self.total)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        for name in ("total", "count"):
+            self.register_buffer(name, torch.zeros(layout["classes"]))
+
+    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
+        self.lay_out({"classes": phase.seen})
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, out: Outputs) -> None:
+        """Sums of the factors, for the records alone: by the plain cross-entropy, whatever the criterion."""
+        going_on = (batch.clock.step > 0).to(self.total.dtype)
+        member = one_hot(batch.y, self.total[None])
+        factor = focus(cross_entropy(out, batch.y), self.gamma).to(member.dtype)
+        self.total.mul_(going_on).add_(factor @ member)
+        self.count.mul_(going_on).add_(member.sum(0))
+
+    def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
+        loss = inner(out, y)
+        return focus(loss, self.gamma) * loss
+
+    def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
+        """Mean factor of the samples of old and of new classes in the epoch."""
+        parts = {"old": slice(0, phase.old), "new": slice(phase.old, None)}
+        parts = parts if phase.old else {"new": slice(None)}
+        return {f"factor_{age}": self.total[k].sum() / self.count[k].sum().clamp(min=1) for age, k in parts.items()}

@@ -1,0 +1,69 @@
+"""LDAM-DRW: label-distribution-aware margins, deferred re-weighting (Cao et al., NeurIPS 2019).
+
+    w_y l(z - s Delta_y e_y, y),    Delta_k = C / N_k^(1/4)     the rarest class has the largest margin, `max_margin`
+
+z / s are cosines under a cosine head, as in the paper, whose s is 30; here s is the scale that the head has. A linear
+head has logits without such a unit, and s is 1. w is 1 until the share `deferred` of a stage's epochs has passed, and
+from then on the effective-number weights, with mean 1 over the classes (the paper's 160 of 200 epochs are 0.8).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bdr.data.pool import Census
+from bdr.losses import one_hot
+from bdr.plugins.base import Prior, old_and_new
+from bdr.plugins.weighting import check_beta, effective_number, expected
+from bdr.types import Batch, Classify, Outputs, Phase
+
+
+def margins(counts: Tensor, most: float) -> Tensor:
+    """(K,) Delta, proportional to N^(-1/4), the largest of them given."""
+    return most * (counts.min() / counts) ** 0.25
+
+
+class LDAM(Prior):
+    weighs = True
+    soft_targets = False  # a mixture has no class of its own to keep a margin from
+    margin: Tensor  # (K,)
+    weight: Tensor  # (K,) of the deferred weighting
+    current: Tensor  # (K,) the weight that holds now: one until its time has come
+
+    def __init__(self, max_margin: float = 0.5, deferred: float = 0.8, beta: float = 0.9999) -> None:
+        super().__init__()
+        if max_margin < 0:
+            raise ValueError(f"max_margin = {max_margin} is not allowed: it is 0 or more")
+        if not 0 <= deferred <= 1:
+            raise ValueError(f"deferred = {deferred} is not allowed: it is a share of the epochs, from 0 to 1")
+        check_beta(beta)
+        self.max_margin, self.share, self.beta = max_margin, deferred, beta
+        self.lay_out({"classes": 0})
+
+    def layout(self) -> dict[str, Any]:
+        return {"classes": len(self.margin)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        for name in ("margin", "weight", "current"):
+            self.register_buffer(name, torch.ones(layout["classes"]))
+
+    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
+        self.margin = margins(census.counts, self.max_margin)
+        self.weight = effective_number(census.counts, self.beta)
+        self.current = torch.ones_like(self.weight)
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, out: Outputs) -> None:
+        late = batch.clock.epoch >= torch.floor(torch.as_tensor(self.share * batch.clock.epochs))
+        self.current.copy_(torch.where(late, self.weight, 1.0))
+
+    def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
+        kept = out.shift(-out.scale * self.margin * one_hot(y, out.logits))
+        return expected(self.current, y) * inner(kept, y)
+
+    def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
+        """Mean margin and weight of old and of new classes."""
+        return old_and_new(phase, margin=self.margin, weight=self.current)
