@@ -36,6 +36,7 @@ from bdr.records import Run
 from bdr.types import Outputs, Phase, Stage
 
 SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase
+CONTRASTIVE = {1: [("cwd", "paco"), ("balanced-contrastive",), ("bcl", "bdr"), ("paco", "aanet", "bcl")]}
 BRANCHED = {1: [("aanet", "cwd", "bdr")]}  # with two heads and two criteria
 COUNTS, OLD = [12, 12, 12, 12, 12], 3
 PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
@@ -80,6 +81,8 @@ class World:
         for plugin in self.plugins:
             make = plugin.net(make)
         self.method = METHODS[method](make).to(device)
+        for plugin in self.plugins:
+            plugin.attach(self.method.net)
         self.device = device
         for phase in PHASES[: index + 1]:
             self.enter(phase)
@@ -101,7 +104,7 @@ class World:
         self.method.begin_stage(stage, self.phase, self.pool)
         if stage.train:
             set_moving(self.method, stage.train)
-        for plugin in self.plugins:
+        for plugin in sorted(self.plugins, key=lambda plugin: plugin.role != "net"):
             if plugin.acts(self.phase, stage):
                 plugin.begin(self.phase, self.pool.census(stage.draw, number), self.method.net)
         for part in (self.method, *self.plugins):
@@ -115,7 +118,14 @@ class World:
 
     def batch(self, size=16):
         rows = self.pool.rows[torch.randperm(len(self.pool.rows), generator=torch.Generator().manual_seed(1))[:size]]
-        return make_batch(self.store.plain(rows), self.store.labels[rows])
+        batch = make_batch(self.store.plain(rows), self.store.labels[rows])
+        return batch._replace(
+            rows=rows, views=tuple(view for plugin in self.plugins for view in self.views(plugin, rows))
+        )
+
+    def views(self, plugin, rows):
+        chance = torch.Generator(self.device).manual_seed(2)
+        return plugin.look(self.store, rows, tuple(drawn[0] for drawn in plugin.draws(1, len(rows), chance)))
 
 
 def losses_and_gradients(objective, batch, compiled):
@@ -137,6 +147,7 @@ def pairs():
     """(method, phase, plug-ins)"""
     for method in METHODS:
         several = (SETS, BRANCHED) if method in ("ucir", "icarl") else (SETS,)
+        several += (CONTRASTIVE,) * (method == "ucir")  # they ask nothing of a method but its logits and features
         for index, plugins in ((i, names) for sets in several for i, each in sets.items() for names in each):
             name = f"{method}-{('first', 'later')[index]}-{'+'.join(plugins) or 'plain'}"
             yield pytest.param(method, index, plugins, id=name)

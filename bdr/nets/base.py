@@ -188,3 +188,16 @@ class Teacher(Frozen[N]):
             lay_out(self.net, layouts_of(net))
         self.net.to(next(net.parameters()).device).load_state_dict(net.state_dict())
         self.net.requires_grad_(False).eval()
+
+
+class Follower(Teacher[N]):
+    """A moving average of what learns, for training alone; it moves in place."""
+
+    @torch.no_grad()
+    def follow(self, net: N, momentum: float) -> None:
+        """Keeps this share of itself. Running statistics are averaged as weights are, so that they belong together."""
+        torch._foreach_lerp_(averaged(self.net), averaged(net), 1 - momentum)
+
+
+def averaged(net: nn.Module) -> list[Tensor]:
+    return [t for t in (*net.parameters(), *net.buffers()) if t.is_floating_point() and t.numel()]
