@@ -168,12 +168,13 @@ def test_every_pair_compiles_without_a_break_and_is_the_same(method, index, plug
             torch.testing.assert_close(compiled[name], value, rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)
 
 
-def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two_blocks):
+def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two_blocks, plugins=("cwd", "bdr")):
     """The terms of the first steps of a stage, run by one of the engines."""
-    world = World("ucir", ("cwd", "bdr"), index, device, make)
-    set_precision(world.method, precision, torch.device(device))
+    world = World("ucir", plugins, index, device, make)
     stage = Stage(epochs=1, batch=16, lr=0.01)
     world.begin(stage)
+    for part in (world.method, *world.plugins):
+        set_precision(part, precision, torch.device(device))
     fit = Fit(world.objective(stage), stage, 0, world.pool, engine)
     values = []
     with eager_between_steps("graph"):

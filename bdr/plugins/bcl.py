@@ -43,7 +43,8 @@ def boosts(losses: Tensor, there: Tensor) -> Tensor:
     """(N,) how much each image is boosted, from 0 to 1, by its loss among those that are there."""
     mean = torch.where(there, losses, 0).sum() / there.sum().clamp(min=1)
     away = torch.where(there, losses - mean, 0)  # a spread would cancel below
-    return 0.5 + 0.5 * away / torch.maximum(away.abs().max(), 1e-6 * (1 + mean.abs()))  # equal ones: neither nor
+    # Losses that are equal but for rounding are boosted by one half.
+    return 0.5 + 0.5 * away / torch.maximum(away.abs().max(), 1e-4 * mean.abs() + 1e-12)
 
 
 class BoostedContrast(Plugin):
