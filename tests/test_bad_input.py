@@ -75,7 +75,7 @@ def made(tmp_path_factory):
     [
         (["ucri"], "no method or recipe 'ucri'; there are"),
         (["ucirr"], "did you mean 'ucir'?"),
-        (["ucir+bdrr"], "no plug-in 'bdrr'; there are aanet, bdr, cwd"),
+        (["ucir+bdrr"], "no plug-in 'bdrr'; there are aanet, "),
         (["ucir+bdrr"], "did you mean 'bdr'?"),
         (["ucir+"], "'ucir+' is not like METHOD+PLUGIN"),
         (["+bdr"], "'+bdr' is not like METHOD+PLUGIN"),
