@@ -210,6 +210,11 @@ def test_a_run_ends_where_the_whole_one_does_and_keeps_nothing_of_it_with_the_mo
     assert counts[0] == counts[1]
 
 
+def test_a_network_is_branched_before_it_is_copied_in_whatever_order_they_are_named(tmp_path):
+    short = {"phases": 2, "settings": [("stage.epochs", 1)]}
+    assert (train(tmp_path / "run", "ucir+paco+aanet", **short) / "DONE").exists()
+
+
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
@@ -250,3 +255,12 @@ def test_the_engines_agree_and_no_step_is_read_by_the_host(plugin):
         values, same = losses_of(engine, "cuda", steps=20, plugins=(plugin,))
         assert same == names
         torch.testing.assert_close(values, eager, rtol=0.02, atol=0.02, equal_nan=True, msg=engine)
+
+
+def test_a_first_phase_is_shared_whatever_the_queue(tmp_path):
+    fields = {"net": "runs:flat", "phases": 2, "settings": [("stage.epochs", 1)]}
+    shorter = fields | {"settings": [*fields["settings"], ("paco.queue", 8)]}
+    train(tmp_path / "shared" / "one", "ucir+paco", runs=tmp_path / "shared", **fields)
+    other = train(tmp_path / "shared" / "other", "ucir+paco", runs=tmp_path / "shared", **shorter)
+    assert "was trained before by an equal run" in (other / "log.txt").read_text()
+    assert_equal(other, train(tmp_path / "alone" / "run", "ucir+paco", **shorter))
