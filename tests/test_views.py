@@ -14,6 +14,7 @@ from bdr.data.augment import Augment
 from bdr.data.views import Looks, View, hued, normalised, seen
 from bdr.engine.fit import Fit
 from bdr.engine.objective import Objective
+from bdr.errors import BdrError
 from bdr.methods.plain import Replay
 from bdr.nets import LinearHead
 from bdr.plugins import Plugin
@@ -216,6 +217,15 @@ def test_every_plug_in_is_handed_its_own_views_and_no_others():
         for batch in plugin.handed:
             assert len(batch.views) == plugin.views
             assert all(torch.equal(a, b) for a, b in zip(batch.views, wanted, strict=True))
+
+
+def test_as_many_views_are_made_as_are_wanted():
+    plugin = Looking(2, 0)
+    plugin.look = lambda store, rows, drawn: (store.plain(rows),)
+    fit = fit_of([plugin])
+    fit.step.open(fit.plan(0), None)
+    with pytest.raises(BdrError, match="'looks0' wants 2 further views, and its `look` makes 1"):
+        fit.step.batch(torch.tensor([0]))
 
 
 def test_views_change_nothing_of_what_the_method_sees():

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Epoch, Store
 from bdr.engine.objective import WATCHED, Objective
-from bdr.errors import UsageError
+from bdr.errors import BdrError, UsageError
 from bdr.fusing import fusing, mark_growing
 from bdr.nets.base import Backbone, Frozen, Network
 from bdr.plugins.base import Plugin
@@ -57,7 +57,10 @@ def taken(store: Store, epoch: Epoch, at: Tensor) -> tuple[Tensor, Tensor, Epoch
 
 def looked(plugin: Plugin, store: Store, rows: Tensor, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The further views of these images that a plug-in wants."""
-    return plugin.look(store, rows, drawn)
+    views = tuple(plugin.look(store, rows, drawn))
+    if len(views) != plugin.views:
+        raise BdrError(f"plug-in '{plugin.name}' wants {plugin.views} further views, and its `look` makes {len(views)}")
+    return views
 
 
 class EagerStep:
