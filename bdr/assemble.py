@@ -205,6 +205,8 @@ def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) ->
         raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
     if any(plugin.corrects for plugin in plugins):
         method.correction = Correction()
+    for plugin in plugins:
+        plugin.attach(method.net)
     return method
 
 
@@ -269,6 +271,16 @@ def check_targets(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
             raise UsageError(
                 f"plug-in '{plugin.name}' mixes images of different classes, and {takers[0]} needs the one class of "
                 f"each image: leave '{plugin.name}' out, or use another method, such as dytox+{plugin.name}"
+            )
+
+
+def check_softmax(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
+    """What competes with the classes needs classes that compete."""
+    for plugin in plugins:
+        if plugin.needs_softmax and not method.softmax:
+            raise UsageError(
+                f"plug-in '{plugin.name}' lets images compete with the classes of a softmax, and '{name}' has another "
+                f"classification loss: leave '{plugin.name}' out, or use another method, such as ucir+{plugin.name}"
             )
 
 
@@ -363,6 +375,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     check_kept(quota, method, config.method)
     check_parameters(method, config.method, plugins)
     check_targets(method, config.method, plugins)
+    check_softmax(method, config.method, plugins)
     stages = [stages_of(config, method, plugins, phase) for phase in protocol]
     check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
     check_acting(plugins, list(protocol), stages)

@@ -131,7 +131,10 @@ DIGITS_STAGES: dict[str, dict[str, Any]] = {
 
 # Penalties have a few hundred steps to hold what thousands hold elsewhere.
 DIGITS_SETTINGS: dict[str, dict[str, Any]] = {
+    "balanced-contrastive": {"crop": 0.5},  # a fifth of 8 x 8 pixels shows nothing
+    "bcl": {"crop": 0.5},
     "ewc": {"weight": 1e5},
+    "paco": {"crop": 0.5, "momentum": 0.95, "queue": 64},  # as long as some of the few hundred steps
     "rwalk": {"weight": 20.0},
     "si": {"weight": 1.0},
     "ucir": {"eta": 20.0},
@@ -158,7 +161,7 @@ def digits(method: str = "ucir", *plugins: str) -> Config:
     return Config(
         method=method,
         plugins=plugins,
-        settings={method: DIGITS_SETTINGS[method]} if method in DIGITS_SETTINGS else {},
+        settings={name: DIGITS_SETTINGS[name] for name in (method, *plugins) if name in DIGITS_SETTINGS},
         data="digits",
         base=4,
         step=2,

@@ -37,9 +37,9 @@ from bdr.schedules import learning_rate
 from bdr.types import Outputs, Phase, Stage
 
 SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase
-FURTHER = {
-    1: [("aanet", "cwd", "bdr"), ("cwd", "tade"), ("focal", "reweight"), ("ldam",)]
-}  # with two heads and two criteria
+# With two heads and two criteria; those that ask nothing of a method but its logits and features, with one.
+FURTHER = {1: [("aanet", "cwd", "bdr"), ("cwd", "tade"), ("focal", "reweight"), ("ldam",)]}
+CONTRASTIVE = {1: [("cwd", "paco"), ("balanced-contrastive",), ("bcl", "bdr"), ("paco", "aanet", "bcl")]}
 COUNTS, OLD = [12, 12, 12, 12, 12], 3
 PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
 SMALL_RUN = {"base": 4, "step": 3, "memory": "3/class", "phases": 2, "val": 0.8, "share": False, "device": "cpu"}
@@ -83,6 +83,8 @@ class World:
         for plugin in self.plugins:
             make = plugin.net(make)
         self.method = METHODS[method](make).to(device)
+        for plugin in self.plugins:
+            plugin.attach(self.method.net)
         self.device = device
         for phase in PHASES[: index + 1]:
             self.enter(phase)
@@ -104,7 +106,7 @@ class World:
         self.method.begin_stage(stage, self.phase, self.pool)
         if stage.train:
             set_moving(self.method, stage.train)
-        for plugin in self.plugins:
+        for plugin in sorted(self.plugins, key=lambda plugin: plugin.role != "net"):
             if plugin.acts(self.phase, stage):
                 plugin.begin(self.phase, self.pool.census(stage.draw, number), self.method.net)
         for part in (self.method, *self.plugins):
@@ -118,7 +120,14 @@ class World:
 
     def batch(self, size=16):
         rows = self.pool.rows[torch.randperm(len(self.pool.rows), generator=torch.Generator().manual_seed(1))[:size]]
-        return make_batch(self.store.plain(rows), self.store.labels[rows])
+        batch = make_batch(self.store.plain(rows), self.store.labels[rows])
+        return batch._replace(
+            rows=rows, views=tuple(view for plugin in self.plugins for view in self.views(plugin, rows))
+        )
+
+    def views(self, plugin, rows):
+        chance = torch.Generator(self.device).manual_seed(2)
+        return plugin.look(self.store, rows, tuple(drawn[0] for drawn in plugin.draws(1, len(rows), chance)))
 
 
 def losses_and_gradients(objective, batch, compiled):
@@ -140,6 +149,7 @@ def pairs():
     """(method, phase, plug-ins)"""
     for method in METHODS:
         several = (SETS, FURTHER) if method in ("ucir", "icarl") else (SETS,)
+        several += (CONTRASTIVE,) * (method == "ucir")
         for index, plugins in ((i, names) for sets in several for i, each in sets.items() for names in each):
             name = f"{method}-{('first', 'later')[index]}-{'+'.join(plugins) or 'plain'}"
             yield pytest.param(method, index, plugins, id=name)
@@ -160,12 +170,13 @@ def test_every_pair_compiles_without_a_break_and_is_the_same(method, index, plug
             torch.testing.assert_close(compiled[name], value, rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)
 
 
-def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two_blocks):
+def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two_blocks, plugins=("cwd", "bdr")):
     """The terms of the first steps of a stage, run by one of the engines."""
-    world = World("ucir", ("cwd", "bdr"), index, device, make)
-    set_precision(world.method, precision, torch.device(device))
+    world = World("ucir", plugins, index, device, make)
     stage = Stage(epochs=1, batch=16, lr=0.01)
     world.begin(stage)
+    for part in (world.method, *world.plugins):
+        set_precision(part, precision, torch.device(device))
     fit = Fit(world.objective(stage), stage, 0, world.pool, engine)
     values = []
     with eager_between_steps("graph"):

@@ -207,6 +207,10 @@ class Census:
             return torch.full((self.phase.seen,), len(self.rows) / self.phase.seen, device=self.rows.device)
         return self.pool.counts(self.rows).float()
 
+    def dim(self, net: nn.Module) -> int:
+        """How many features the network has."""
+        return self.pool.outputs(net, self.rows[:1]).features.shape[1]
+
     def outputs(self, net: nn.Module) -> Outputs:
         """One eval-mode pass over these images with training augmentation, in the order of `labels`."""
         chance = self.pool.chance("census", self.number, 0)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from bdr.errors import BdrError
 from bdr.losses import cross_entropy, old_mass
@@ -49,7 +50,7 @@ class Objective:
             if not heard:  # a method may classify more than once; state moves once a batch
                 heard.append(out)
                 for plugin in self.plugins:
-                    plugin.observe(batch, out)
+                    plugin.observe(self.seen_by(plugin, batch), out)
             return self.around(out, y)
 
         terms = checked(self.loss(batch, self.phase, classify), self.method)
@@ -57,11 +58,24 @@ class Objective:
         for plugin in self.plugins:
             if out is None:
                 raise BdrError(f"the method never calls `classify`, so plug-in '{plugin.name}' has nothing to act on")
-            own = plugin.terms(batch, out, self.method.net)
+            own = plugin.terms(self.seen_by(plugin, batch), out, self.beside)
             if twice := terms.keys() & own.keys():
                 raise BdrError(f"plug-in '{plugin.name}' names a term that is there already: {', '.join(twice)}")
             terms.update(own)
         return terms, out
+
+    def seen_by(self, plugin: Plugin, batch: Batch) -> Batch:
+        """The batch with the further views that this plug-in wants, and without those of others."""
+        if not batch.views:
+            return batch
+        before = sum(other.views for other in self.plugins[: self.plugins.index(plugin)])
+        return batch._replace(views=batch.views[before : before + plugin.views])
+
+    def beside(self, x: Tensor) -> Outputs:
+        """What the network says of further images, whose statistics are none of those that inference reads."""
+        buffers = {name: buffer.clone() for name, buffer in self.method.net.named_buffers()}
+        out: Outputs = functional_call(self.method.net, buffers, (x,))
+        return out
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:
         """The terms, weighted and added; a stage has the same terms in every step."""

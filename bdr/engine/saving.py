@@ -44,7 +44,7 @@ def resting_in(run: Experiment) -> dict[str, object]:
     for name, module in modules_of(run).items():
         for part, frozen in module.named_modules():
             start = f"{name}:{part}."
-            if isinstance(frozen, Frozen) and not start.startswith(tuple(found)):
+            if isinstance(frozen, Frozen) and frozen.rests and not start.startswith(tuple(found)):
                 found[start] = frozen.content
     return found
 

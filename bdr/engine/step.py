@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Epoch, Store
 from bdr.engine.objective import WATCHED, Objective
-from bdr.errors import UsageError
+from bdr.errors import BdrError, UsageError
 from bdr.fusing import fusing, mark_growing
 from bdr.nets.base import Backbone, Frozen, Network
+from bdr.plugins.base import Plugin
 from bdr.types import Batch, Clock
 
 ENGINES = ("eager", "compile", "graph")
@@ -54,6 +55,14 @@ def taken(store: Store, epoch: Epoch, at: Tensor) -> tuple[Tensor, Tensor, Epoch
     return store.augmented(now.rows, now.draws), store.labels[now.rows], now
 
 
+def looked(plugin: Plugin, store: Store, rows: Tensor, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The further views of these images that a plug-in wants."""
+    views = tuple(plugin.look(store, rows, drawn))
+    if len(views) != plugin.views:
+        raise BdrError(f"plug-in '{plugin.name}' wants {plugin.views} further views, and its `look` makes {len(views)}")
+    return views
+
+
 class EagerStep:
     """The step as it reads."""
 
@@ -61,7 +70,7 @@ class EagerStep:
         self, objective: Objective, optimizer: torch.optim.Optimizer, store: Store, clock: Clock, clip: float | None
     ) -> None:
         self.objective, self.optimizer, self.store, self.clock, self.clip = objective, optimizer, store, clock, clip
-        self.taken = taken
+        self.taken, self.looked = taken, looked
         self.names: tuple[str, ...] = ()
         self.epoch: Epoch | None = None
         self.values: Tensor | None = None
@@ -97,9 +106,11 @@ class EagerStep:
         assert self.epoch is not None, "open an epoch first"
         x, y, now = self.taken(self.store, self.epoch, at)
         batch = Batch(x, y, now.rows, self.clock)
+        views: list[Tensor] = []
         for plugin, drawn in zip(self.objective.plugins, now.plugins, strict=True):
             batch = plugin.batch(batch, drawn)
-        return batch
+            views += self.looked(plugin, self.store, now.rows, drawn) if plugin.views else ()
+        return batch._replace(views=tuple(views))
 
     def update(self) -> None:
         method = self.objective.method
@@ -133,7 +144,7 @@ class CompiledStep:
         for module in (part for root in step.objective.parts for part in backbone_parts(root)):
             if module._compiled_call_impl is None:
                 module.compile(dynamic=False, options=options)
-        step.taken = torch.compile(taken)
+        step.taken, step.looked = torch.compile(taken), torch.compile(looked)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -127,6 +127,7 @@ class Method(nn.Module, ABC):
     counts_parameters = False  # whether the backbone must have all of its parameters from the start
     keeps: tuple[str, ...] = ("none", "some", "all")  # of the images of earlier classes; other memories are refused
     training_only: tuple[str, ...] = ()  # parts that inference does without; they do not count as its parameters
+    softmax = True  # its criterion lets the logits of all classes compete
     soft_targets = True  # its losses take mixtures of classes (B, K) as well as ids (B,)
 
     def __init__(self) -> None:

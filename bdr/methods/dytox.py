@@ -36,6 +36,7 @@ def old_as_one(target: Tensor, old: int) -> Tensor:
 class DyTox(Method):
     net: Network[TokenHeads]
     distillation = "distillation"
+    softmax = False  # a yes or no for every class
     keeps = ("some", "all")
     training_only = ("divergence",)
 

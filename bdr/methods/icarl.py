@@ -24,6 +24,7 @@ from bdr.types import Batch, Classify, Outputs, Phase
 class ICaRL(Method):
     net: Network[LinearHead]
     distillation = "distillation"
+    softmax = False  # a yes or no for every class
     readout = "nme"
 
     def __init__(self, make: MakeNetwork) -> None:

@@ -81,6 +81,7 @@ def pod_spatial(maps: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> Tens
 class PODNet(Method):
     net: Network[ProxyHead]
     distillation = "pod_flat"
+    softmax = False  # NCA, in which the own class does not compete
     keeps = ("some", "all")
 
     def __init__(

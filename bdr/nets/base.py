@@ -179,6 +179,7 @@ class Frozen(nn.Module, Generic[N]):
     """A part without gradients that no `train()` wakes up. It may run beside what learns, and is saved once."""
 
     net: N
+    rests = True  # nothing but `refill` changes its weights
 
     def __init__(self, net: N) -> None:
         super().__init__()
@@ -203,3 +204,18 @@ class Teacher(Frozen[N]):
         self.net.to(next(net.parameters()).device).load_state_dict(net.state_dict())
         self.net.requires_grad_(False).eval()
         self.content = object()
+
+
+class Follower(Teacher[N]):
+    """A moving average of what learns, for training alone; it moves in place."""
+
+    rests = False
+
+    @torch.no_grad()
+    def follow(self, net: N, momentum: float) -> None:
+        """Keeps this share of itself. Running statistics are averaged as weights are, so that they belong together."""
+        torch._foreach_lerp_(averaged(self.net), averaged(net), 1 - momentum)
+
+
+def averaged(net: nn.Module) -> list[Tensor]:
+    return [t for t in (*net.parameters(), *net.buffers()) if t.is_floating_point() and t.numel()]

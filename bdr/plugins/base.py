@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from bdr.data.pool import Census
+from bdr.data.pool import Census, Store
 from bdr.nets import MakeNetwork, Resumable
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
@@ -21,6 +21,8 @@ class Plugin(Resumable):
     adds_parameters = False  # to the network, after the first phase; refused with a method that counts them
     mixes = False  # its `batch` makes mixtures (B, K) of targets: refused beside what takes ids alone
     soft_targets = True  # it takes mixtures of classes as well as ids
+    needs_softmax = False  # it adds to the logits that classes compete by; refused where they do not
+    views = 0  # further views of every image that it wants, made by `look`
     weighs = False  # its `classify` multiplies losses: what stands around it cannot take them for probabilities
     by_likelihood = False  # its `classify` takes a loss for minus the logarithm of a probability
     corrects = False  # it has a say in the network's scores when they are read, see `correction`
@@ -35,6 +37,9 @@ class Plugin(Resumable):
         """Wraps what builds the network."""
         return make
 
+    def attach(self, net: nn.Module) -> None:
+        """Once, before training and before going on: the network as it was built, for a copy of one's own."""
+
     def acts(self, phase: Phase, stage: Stage) -> bool:
         """Whether it takes part in a stage at all; where it does not, none of the seams below is called."""
         return True
@@ -43,12 +48,16 @@ class Plugin(Resumable):
         """Before every stage that it acts in, on the census of what that stage draws."""
 
     def draws(self, steps: int, size: int, chance: torch.Generator) -> tuple[Tensor, ...]:
-        """What `batch` needs of chance in an epoch of so many steps: tensors (steps, ...), drawn all at once."""
+        """What `batch` and `look` need of chance in an epoch: tensors (steps, ...), drawn all at once."""
         return ()
 
     def batch(self, batch: Batch, drawn: tuple[Tensor, ...]) -> Batch:
         """Changes what the method sees; `drawn` is the part of the draws that belongs to this step."""
         return batch
+
+    def look(self, store: Store, rows: Tensor, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """As many further views (B, C, H, W) of these images as it wants: its own `batch.views` in what follows."""
+        return ()
 
     def observe(self, batch: Batch, out: Outputs) -> None:
         """Once a training batch, before the loss; the only place where state moves in a step."""
@@ -58,7 +67,10 @@ class Plugin(Resumable):
         return inner(out, y)
 
     def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:
-        """Terms of its own, unweighted, named in the records."""
+        """Terms of its own, unweighted, named in the records.
+
+        `forward` is the network in training; what images that it is shown would do to running statistics is dropped.
+        """
         return {}
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:

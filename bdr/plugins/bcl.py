@@ -1,0 +1,135 @@
+"""BCL: Contrastive Learning with Boosted Memorization (Zhou et al., ICML 2022).
+
+A self-supervised term beside the objective of the method, after the first phase: NT-Xent on two views of every image,
+
+    l_a = - ln exp(f_a.f_b / T) / sum_{j != a} exp(f_a.f_j / T),      a and b the views of one image,
+
+f projected features. What is learnt late is likely to be rare: of every image a moving average s_i <- m s_i + (1 - m)
+l_i is kept, and w_i = 1/2 + 1/2 z_i / max |z|, z the standardised s, says how strongly it is augmented: after SimCLR's
+crop, jitter and grey, with probability w_i by an operation of RandAugment at magnitude 10 + 20 w_i of 30. An image
+begins with w = 0, and keeps what it has as an exemplar. The w are taken anew after every epoch.
+
+Table 8 of the BDR paper cites this one; `balanced-contrastive` is the other method of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bdr.data.pool import Census, Store
+from bdr.data.randaugment import NONE, OPERATIONS, STRONGEST, operated
+from bdr.data.views import Looks, View, normalised, seen
+from bdr.nets.projection import Projection
+from bdr.plugins.base import Plugin
+from bdr.types import Batch, Clock, Outputs, Phase, Stage
+
+WEAKEST, STEPS = 10, 30  # the magnitude at w = 0, and how many there are
+
+
+def nt_xent(views: Tensor, temperature: float) -> Tensor:
+    """(2 B,) of unit vectors (2 B, D), the second half other views of the images of the first."""
+    size = len(views)
+    similarity = views @ views.T / temperature
+    itself = torch.eye(size, dtype=torch.bool, device=views.device)
+    partner = (views * views.roll(size // 2, 0)).sum(1) / temperature
+    return similarity.masked_fill(itself, -torch.inf).logsumexp(1) - partner
+
+
+def boosts(losses: Tensor, there: Tensor) -> Tensor:
+    """(N,) how much each image is boosted, from 0 to 1, by its loss among those that are there."""
+    mean = torch.where(there, losses, 0).sum() / there.sum().clamp(min=1)
+    away = torch.where(there, losses - mean, 0)  # a spread would cancel below
+    # Losses that are equal but for rounding are boosted by one half.
+    return 0.5 + 0.5 * away / torch.maximum(away.abs().max(), 1e-4 * mean.abs() + 1e-12)
+
+
+class BoostedContrast(Plugin):
+    views = 2
+    losses: Tensor  # (N,) by image; NaN for one that was not seen yet
+    boost: Tensor  # (N,) by image
+    present: Tensor  # (N,) bool, the images that this phase trains on
+
+    def __init__(
+        self, weight: float = 1.0, temperature: float = 0.2, momentum: float = 0.97, crop: float = 0.1
+    ) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum = {momentum} is not allowed: it is 0 or more, and less than 1")
+        self.weight, self.temperature, self.momentum, self.view = weight, temperature, momentum, View(crop)
+        self.projection = Projection(norm=False)
+        self.fresh: tuple[Tensor, Tensor] | None = None  # images of the batch under way, and their losses
+        self.register_buffer("losses", torch.zeros(0))
+        self.register_buffer("boost", torch.zeros(0))
+        self.register_buffer("present", torch.zeros(0, dtype=torch.bool))
+
+    def layout(self) -> dict[str, Any]:
+        return {"images": len(self.losses)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        count = layout["images"]
+        self.losses, self.boost = self.losses.new_full((count,), torch.nan), self.boost.new_zeros(count)
+        self.present = self.present.new_zeros(count)
+
+    def acts(self, phase: Phase, stage: Stage) -> bool:
+        """Where there is something to balance."""
+        return not phase.first and stage.draw == "all"
+
+    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
+        self.projection.fit(census.dim(net))
+        self.to(census.rows.device)
+        images = len(census.pool.store)
+        if len(self.losses) != images:
+            self.lay_out({"images": images})
+        self.present = torch.zeros_like(self.present).index_fill_(0, census.rows, True)
+
+    def draws(self, steps: int, size: int, chance: torch.Generator) -> tuple[Tensor, ...]:
+        shape, device = (steps, 2 * size), chance.device
+        operation = torch.randint(1, len(OPERATIONS), shape, generator=chance, device=device)
+        sign, share = torch.rand((2, *shape), generator=chance, device=device)
+        return *self.view.draw(*shape, chance), operation, (sign - 0.5).sign(), share
+
+    def look(self, store: Store, rows: Tensor, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What is drawn says which operation; the memory says how strong it is, and whether it is at all."""
+        *looks, operation, sign, share = drawn
+        rows = rows.repeat(2)
+        boost = self.boost[rows]
+        level = sign * STRONGEST * (WEAKEST + (STEPS - WEAKEST) * boost) / STEPS
+        images = seen(store, rows, Looks(*looks))
+        images = operated(images, operation.where(share < boost, NONE), level, (255 * store.mean).round())
+        one, other = normalised(store, images).chunk(2)
+        return one, other
+
+    def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:
+        views = self.projection(forward(torch.cat(batch.views)).features)
+        each = nt_xent(views, self.temperature).view(2, -1).mean(0)
+        self.fresh = batch.rows, each.detach()
+        return {"bcl": each.mean()}
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        return {"bcl": self.weight}
+
+    @torch.no_grad()
+    def stepped(self, net: nn.Module, clock: Clock) -> None:
+        assert self.fresh is not None, "a step has terms"
+        self.memorise(*self.fresh)
+        known = self.present & ~self.losses.isnan()
+        over = (clock.step + 1 == clock.steps) & known  # the epoch
+        self.boost.copy_(boosts(self.losses, known).where(over, self.boost))
+
+    def memorise(self, rows: Tensor, each: Tensor) -> None:
+        """An image that stands in a batch twice counts with its mean."""
+        count = torch.zeros_like(self.losses).index_add_(0, rows, torch.ones_like(each))
+        now = torch.zeros_like(self.losses).index_add_(0, rows, each) / count
+        moved = torch.lerp(now, self.losses, self.momentum).where(~self.losses.isnan(), now)
+        self.losses.copy_(moved.where(count > 0, self.losses))
+
+    def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
+        """How much images are boosted, on average and at most."""
+        here = self.boost[self.present]
+        return {"boost_mean": here.mean(), "boost_max": here.max()}

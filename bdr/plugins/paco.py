@@ -1,0 +1,175 @@
+"""PaCo: Parametric Contrastive Learning (Cui et al., ICCV 2021).
+
+After the first phase the classification loss of an image i becomes a softmax in which the classes, by their logits,
+stand beside other images (eq. 4 and 6):
+
+    L_i = - sum_j w_j log (exp(s_j) / D_i) / sum_j w_j,      D_i = sum_k exp(s_k)  +  gamma sum_j exp(s_j)
+
+over i's own class, s = z + ln psi, w = beta, psi the frequency of the class; and over the images j of the same class,
+s = f_i.f_j / T, w = alpha. f are projected features of the batch, of a second view of it by a momentum encoder, and of
+a queue of such views, which is empty when a phase begins. The images of the batch alone are anchors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bdr.balance import frequency
+from bdr.data.pool import Census, Store
+from bdr.data.views import Looks, View, normalised, seen
+from bdr.nets.base import Follower
+from bdr.nets.projection import WIDTH, Projection
+from bdr.plugins.base import Prior
+from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
+
+EMPTY = -1  # the label of a place in the queue that nobody has
+
+
+class Contrast(NamedTuple):
+    """What there is beside the classes, for each anchor."""
+
+    mass: Tensor  # (B,) ln sum_j exp(s_j) over all other images
+    near: Tensor  # (B,) sum of s_j over those of the same class
+    positives: Tensor  # (B,) how many these are
+
+
+def contrasted(query: Tensor, y: Tensor, others: Tensor, labels: Tensor, temperature: float) -> Contrast:
+    """Anchors (B, D) among each other and among others (N, D), those labelled EMPTY left out."""
+    compared, labels = torch.cat([query, others]), torch.cat([y, labels])
+    similarity = query @ compared.T / temperature  # (B, B + N)
+    itself = torch.arange(len(y), device=y.device)[:, None] == torch.arange(len(labels), device=y.device)
+    there = (labels != EMPTY) & ~itself
+    same = (there & (labels == y[:, None])).to(similarity.dtype)
+    mass = similarity.masked_fill(~there, -torch.inf).logsumexp(1)
+    return Contrast(mass, (similarity * same).sum(1), same.sum(1))
+
+
+def everything(logits: Tensor, contrast: Contrast, gamma: float) -> Tensor:
+    """(B,) ln D of logits that hold the frequencies."""
+    return torch.logaddexp(logits.logsumexp(1), contrast.mass + math.log(gamma))
+
+
+def parametric(centre: Tensor, logits: Tensor, contrast: Contrast, alpha: float, beta: float, gamma: float) -> Tensor:
+    """(B,) the loss from that of the classes alone, ln sum_k exp(s_k) - s_y: what the images add to its softmax."""
+    total = everything(logits, contrast, gamma)
+    own = centre + total - logits.logsumexp(1)
+    others = contrast.positives * total - contrast.near
+    return (beta * own + alpha * others) / (beta + alpha * contrast.positives)
+
+
+class PaCo(Prior):
+    views = 1
+    soft_targets = False  # a mixture has no class to be near to
+    needs_softmax = True
+    offset: Tensor  # (K,)
+    queue: Tensor  # (Q, 128)
+    labels: Tensor  # (Q,)
+    place: Tensor  # (1,) where the next one goes
+    key_net: Follower[nn.Module]
+
+    def __init__(
+        self,
+        alpha: float = 0.01,
+        beta: float = 1.0,
+        gamma: float = 1.0,
+        temperature: float = 0.05,
+        queue: int = 1024,
+        momentum: float = 0.999,
+        crop: float = 0.2,
+    ) -> None:
+        super().__init__()
+        check(alpha, beta, gamma, temperature, queue, momentum)
+        self.alpha, self.beta, self.gamma, self.temperature = alpha, beta, gamma, temperature
+        self.length, self.momentum, self.view = queue, momentum, View(crop)
+        self.projection = Projection(norm=True)
+        self.key_projection, self.key_net = Follower(self.projection), Follower(nn.Identity())
+        self.contrast: Contrast | None = None  # of the batch under way
+        self.register_buffer("offset", torch.zeros(0))
+        self.register_buffer("queue", torch.zeros(0, WIDTH))
+        self.register_buffer("labels", torch.zeros(0, dtype=torch.long))
+        self.register_buffer("place", torch.zeros(1, dtype=torch.long))
+
+    def layout(self) -> dict[str, Any]:
+        return {"classes": len(self.offset), "queue": len(self.queue)}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        self.offset = self.offset.new_zeros(layout["classes"])
+        self.empty(layout["queue"])
+
+    def empty(self, length: int) -> None:
+        self.queue = self.queue.new_zeros(length, WIDTH)
+        self.labels = self.labels.new_full((length,), EMPTY)
+        self.place = torch.zeros_like(self.place)
+
+    def attach(self, net: nn.Module) -> None:
+        self.key_net = Follower(net)
+
+    def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
+        self.offset = torch.log(phase.seen * frequency(census.counts))
+        self.projection.fit(census.dim(net))
+        self.projection.to(census.rows.device)
+        self.key_projection.refill(self.projection)
+        self.key_net.refill(net)
+        self.empty(self.length)
+
+    def draws(self, steps: int, size: int, chance: torch.Generator) -> tuple[Tensor, ...]:
+        return self.view.draw(steps, size, chance)
+
+    def look(self, store: Store, rows: Tensor, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (normalised(store, seen(store, rows, Looks(*drawn))),)
+
+    def observe(self, batch: Batch, out: Outputs) -> None:
+        keys = self.key_projection(self.key_net(batch.views[0]).features)
+        others, labels = torch.cat([keys, self.queue]), torch.cat([batch.y, self.labels])
+        self.contrast = contrasted(self.projection(out.features), batch.y, others, labels, self.temperature)
+        self.enqueue(keys, batch.y)
+
+    @torch.no_grad()
+    def enqueue(self, keys: Tensor, y: Tensor) -> None:
+        """In place of the oldest; of a batch longer than the queue, the last ones."""
+        length = len(self.labels)
+        keys, y = keys[-length:], y[-length:]
+        places = (self.place + torch.arange(len(y), device=y.device)) % length
+        self.queue.index_copy_(0, places, keys)
+        self.labels.index_copy_(0, places, y)
+        self.place.add_(len(y)).remainder_(length)
+
+    def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
+        """Outside of a step there are no other images, and the classes are alone in the softmax."""
+        shifted = out.shift(self.offset)
+        centre = inner(shifted, y)
+        if self.contrast is None:
+            return centre
+        return parametric(centre, shifted.logits, self.contrast, self.alpha, self.beta, self.gamma)
+
+    def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:
+        """The part of the images alone, for the records: it is in the classification loss already."""
+        assert self.contrast is not None, "a batch is observed before its loss is taken"
+        contrast, self.contrast = self.contrast, None
+        with torch.no_grad():
+            total = everything(out.logits + self.offset, contrast, self.gamma)
+            return {"paco": (total - contrast.near / contrast.positives).mean()}
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        return {"paco": 0.0}
+
+    def stepped(self, net: nn.Module, clock: Clock) -> None:
+        self.key_net.follow(net, self.momentum)
+        self.key_projection.follow(self.projection, self.momentum)
+
+
+def check(alpha: float, beta: float, gamma: float, temperature: float, queue: int, momentum: float) -> None:
+    for name, value in {"beta": beta, "gamma": gamma, "temperature": temperature}.items():
+        if value <= 0:
+            raise ValueError(f"{name} = {value} is not allowed: it is more than 0")
+    if alpha < 0:
+        raise ValueError(f"alpha = {alpha} is not allowed: it is 0 or more")
+    if queue < 1:
+        raise ValueError(f"queue = {queue} is not allowed: it has room for 1 view or more")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum = {momentum} is not allowed: it is 0 or more, and less than 1")
