@@ -206,7 +206,7 @@ class Experiment:
         self.method.begin_stage(stage, phase, pool)
         self.settle()
         census = pool.census(stage.draw, number)
-        for plugin in sorted(self.plugins, key=lambda plugin: plugin.role != "net"):  # others may copy the network
+        for plugin in sorted(self.plugins, key=lambda plugin: "net" not in plugin.roles):  # others may copy it
             if plugin.acts(phase, stage):
                 plugin.begin(phase, census, self.method.net)
         self.settle()
