@@ -278,9 +278,22 @@ def sweep(
     run_sweep(what, fields, set_ or [], chosen, runs, jobs, until, dry_run, stoppable)
 
 
+def method_and_base(what: str | None, base: str | None) -> tuple[str, int | None]:
+    """The method may be named by --base too: no number of classes is spelled like one."""
+    if base is None or base.lstrip("-").isdecimal():
+        if what is None:
+            raise UsageError("name the method that plug-ins are added to: bdr compare ucir+cwd")
+        return what, None if base is None else int(base)
+    if what is not None:
+        raise UsageError(f"--base {base} names a method, and so does {what}; for the first phase give --base a number")
+    return base, None
+
+
 @app.command()
 def compare(
-    what: Annotated[str, typer.Argument(metavar="METHOD", help="What is added to: METHOD+PLUGIN+..., or a recipe.")],
+    what: Annotated[
+        str | None, typer.Argument(metavar="METHOD", help="What is added to: METHOD+PLUGIN+..., or a recipe.")
+    ] = None,
     with_: Annotated[
         str, typer.Option("--with", help="What is added, a row each: none,la,focal+bdr.")
     ] = "none,la,reweight,resample,focal,ldam,bdr",
@@ -289,7 +302,9 @@ def compare(
     until: Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")] = None,
     data: Data = None,
     root: Root = None,
-    base: Base = None,
+    base: Annotated[
+        str | None, typer.Option(help="Classes of the first phase, as in bdr run; or METHOD: --base ucir+cwd.")
+    ] = None,
     step: Step = None,
     memory: Memory = None,
     herding: Herding = None,
@@ -311,7 +326,8 @@ def compare(
 
     For example: bdr compare ucir+cwd --with none,la,reweight,bdr --seeds 1993,1994,1995
     """
-    given: dict[str, Any] = {"data": data, "root": None if root is None else str(root), "base": base, "step": step}
+    method, first = method_and_base(what, base)
+    given: dict[str, Any] = {"data": data, "root": None if root is None else str(root), "base": first, "step": step}
     given |= {"memory": memory, "herding": herding, "order": order, "net": net, "phases": phases, "keep": keep}
     given |= {"precision": precision, "device": device, "engine": engine}
     fields = {name: value for name, value in given.items() if value is not None}
@@ -319,7 +335,7 @@ def compare(
     from bdr.sweep.compare import compare_plugins
 
     asked = fields, set_ or [], chosen, runs
-    compare_plugins(what, with_, *asked, jobs, until, check, dry_run, json, markdown, stoppable)
+    compare_plugins(method, with_, *asked, jobs, until, check, dry_run, json, markdown, stoppable)
 
 
 @app.command()

@@ -117,3 +117,19 @@ def test_what_is_missing_is_run(tmp_path, monkeypatch):
     assert "replay+reweight" in said.out
     assert "gain" in said.out
     assert len(list(tmp_path.rglob("DONE"))) == 2
+
+
+def test_the_method_may_be_named_by_base():
+    said = typed("compare", "--base", "ucir+cwd", "--with", "la", "--step", "2", "--dry-run")
+    assert said.code == 0, said.err
+    assert "ucir+cwd+la" in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [((), "name the method"), (("ucir", "--base", "replay"), "names a method, and so does ucir")],
+)
+def test_one_method_is_named(words, wrong):
+    said = typed("compare", *words, "--with", "la")
+    assert said.code == 2
+    assert wrong in said.err
