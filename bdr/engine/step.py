@@ -9,6 +9,7 @@ backbones, the augmentation and the functions marked in `bdr.fusing` are compile
 from __future__ import annotations
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
@@ -27,6 +28,7 @@ from bdr.types import Batch, Clock
 ENGINES = ("eager", "compile", "graph")
 PRECISIONS = ("fp32", "tf32", "bf16")
 WARM_UPS = 3
+SIDE_STREAMS = 3
 
 
 class Step(Protocol):
@@ -233,21 +235,22 @@ def tried_convolutions() -> contextlib.AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def frozen_aside(step: EagerStep) -> Iterator[None]:
-    """Inside, frozen networks look at a batch on a stream of their own, beside the network that learns.
+    """Inside, frozen networks look at a batch on streams of their own, beside the network that learns and each other.
 
     A small batch leaves much of a GPU idle. The branch starts when the images are there and joins when its outputs are
     asked for; what else a frozen network may be shown depends on the main branch, and stays on it.
     """
-    stream, ready, images = torch.cuda.Stream(), torch.cuda.Event(), [torch.empty(0)]
-    said: list[object] = []  # kept until the step is over: their memory is the side stream's, and others read it
     frozen = [m for part in step.objective.parts for m in part.modules() if isinstance(m, Frozen)]
+    streams = [torch.cuda.Stream() for _ in frozen[:SIDE_STREAMS]]
+    ready, images = torch.cuda.Event(), [torch.empty(0)]
+    said: list[object] = []  # kept until the step is over: their memory is a side stream's, and others read it
 
     def seen(x: Tensor) -> None:
         images[0] = x
         said.clear()
         ready.record()
 
-    def aside(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    def aside(forward: Callable[[Tensor], Any], stream: torch.cuda.Stream) -> Callable[[Tensor], Any]:
         def run(x: Tensor) -> Any:
             if x is not images[0]:
                 return forward(x)
@@ -261,8 +264,8 @@ def frozen_aside(step: EagerStep) -> Iterator[None]:
         return run
 
     before, step.seen = step.seen, seen
-    for module in frozen:
-        module.forward = aside(module.forward)  # type: ignore[method-assign, assignment]
+    for module, stream in zip(frozen, itertools.cycle(streams)):
+        module.forward = aside(module.forward, stream)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
