@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bdr import metrics
-from bdr.assemble import Plan, choose_device, make_method, make_plugins, plan_run
+from bdr.assemble import Plan, choose_device, plan_run
 from bdr.config import Config, changed, with_settings
 from bdr.data.images import DataSet
 from bdr.engine.checkpoint import load_model
@@ -20,6 +20,7 @@ from bdr.engine.listen import Listener
 from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
+from bdr.parts import make_method, make_plugins
 from bdr.records import Run
 from bdr.rehearsal import rehearse
 from bdr.types import ImageShape, Phase

@@ -1,0 +1,167 @@
+"""What cannot be, or cannot mean anything, said before anything trains: what was given, why not, what to type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bdr.config import Config
+from bdr.data import DATASETS
+from bdr.data.images import DataSet, Images
+from bdr.data.memory import EVERYTHING, Quota
+from bdr.describe import short
+from bdr.engine.fit import has_name
+from bdr.errors import UsageError, unknown
+from bdr.methods import Method
+from bdr.plugins import Plugin
+from bdr.types import Phase, Stage
+
+
+def check_data(config: Config) -> None:
+    if config.data not in DATASETS:
+        if Path(config.data).is_dir():
+            raise UsageError(f"'{config.data}' is a folder: type --data imagefolder --root {config.data}")
+        raise unknown("data set", config.data, DATASETS)
+    if config.data == "digits" and config.root is not None:
+        raise UsageError(
+            f"digits come with scikit-learn and read nothing from --root {config.root}; "
+            "for pictures of your own add --data imagefolder"
+        )
+
+
+def check_settings(config: Config) -> None:
+    known = [short(config.method), *map(short, config.plugins), short(config.net)]
+    for owner in config.settings:
+        if owner not in known:
+            raise unknown("part of this run with settings", owner, [*known, "stage", "augment"])
+
+
+def check_roles(plugins: Sequence[Plugin]) -> None:
+    taken: dict[str, str] = {}
+    for plugin in plugins:
+        if plugin.name in [other.name for other in plugins if other is not plugin]:
+            raise UsageError(f"plug-in '{plugin.name}' is named twice; name it once")
+        for role in sorted(plugin.roles):
+            if role in taken:
+                raise UsageError(f"'{taken[role]}' and '{plugin.name}' both set the {role}: use one of them")
+            taken[role] = plugin.name
+
+
+def check_order(plugins: Sequence[Plugin]) -> None:
+    """A loss that was multiplied is no longer minus the logarithm of a probability."""
+    weighing: Plugin | None = None
+    for plugin in plugins:
+        if plugin.by_likelihood and weighing is not None:
+            raise UsageError(
+                f"'{plugin.name}' takes losses for probabilities, and '{weighing.name}' multiplies them before: "
+                f"name '{plugin.name}' first, ...+{plugin.name}+{weighing.name}"
+            )
+        weighing = plugin if plugin.weighs else weighing
+
+
+def check_memory(quota: Quota, classes: int, plugins: Sequence[Plugin]) -> None:
+    quota.check(classes)
+    for plugin in plugins:
+        if plugin.needs_exemplars and quota.count == 0:
+            raise UsageError(
+                f"plug-in '{plugin.name}' balances old classes against new ones and needs an exemplar of each "
+                "class; --memory is 0: use 20/class, or leave the plug-in out"
+            )
+
+
+def check_kept(quota: Quota, method: Method, name: str) -> None:
+    """A method may need exemplars, or be one that has none."""
+    kind = {0: "none", EVERYTHING: "all"}.get(quota.count, "some")
+    if kind not in method.keeps:
+        wanted = " or ".join(
+            {"none": "--memory 0", "some": "--memory 20/class", "all": "--memory all"}[k] for k in method.keeps
+        )
+        raise UsageError(f"'{name}' does not go with --memory {quota}: use {wanted}, or another method")
+
+
+def check_held(quota: Quota, method: Method, name: str, phases: Sequence[Phase]) -> None:
+    """What is held out of training leaves something to train on, also when a shared memory has shrunk."""
+    old = phases[-1].old
+    if method.held and old and (each := quota.each(old)) < 2:
+        raise UsageError(
+            f"'{name}' holds an exemplar of each class out of training, and --memory {quota} comes to {each} of each: "
+            f"use --memory 2/class or more"
+        )
+
+
+def check_counts(data: DataSet, train: Images) -> None:
+    counts = np.bincount(train.labels, minlength=len(data.classes))
+    if counts.min() == 0:
+        raise UsageError(f"class '{data.classes[int(counts.argmin())]}' of {data.name} has no training image")
+
+
+def check_parameters(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
+    """A method that keeps something of each parameter cannot be given further ones on the way."""
+    for plugin in plugins:
+        if method.counts_parameters and plugin.adds_parameters:
+            raise UsageError(
+                f"'{name}' needs all parameters of its network from the start, and plug-in '{plugin.name}' adds some "
+                "after the first phase: use another method, or leave the plug-in out"
+            )
+
+
+def check_targets(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
+    """What mixes classes stands beside nothing that takes whole ones alone."""
+    takers = [f"method '{name}'"] * (not method.soft_targets)
+    takers += [f"plug-in '{plugin.name}'" for plugin in plugins if not plugin.soft_targets]
+    for plugin in plugins:
+        if plugin.mixes and takers:
+            raise UsageError(
+                f"plug-in '{plugin.name}' mixes images of different classes, and {takers[0]} needs the one class of "
+                f"each image: leave '{plugin.name}' out, or use another method, such as dytox+{plugin.name}"
+            )
+
+
+def check_softmax(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
+    """What competes with the classes needs classes that compete."""
+    for plugin in plugins:
+        if plugin.needs_softmax and not method.softmax:
+            raise UsageError(
+                f"plug-in '{plugin.name}' lets images compete with the classes of a softmax, and '{name}' has another "
+                f"classification loss: leave '{plugin.name}' out, or use another method, such as ucir+{plugin.name}"
+            )
+
+
+def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage]]) -> None:
+    """Every name that settings speak of is a stage, and every stage has an objective and something that moves."""
+    every = [stage for of_phase in stages for stage in of_phase]
+    every += [stage.alternate for stage in every if stage.alternate is not None]
+    for name in config.stages:
+        if name not in (names := {stage.name for stage in every}):
+            raise unknown("stage", name, names)
+    for stage in every:
+        if not callable(getattr(method, stage.loss, None)):
+            raise UsageError(f"stage.loss = '{stage.loss}' is not allowed: {config.method} has no such objective")
+        check_moving(config.method, method, stage)
+        if stage.draw == "held" and not method.held:
+            raise UsageError(f"stage.draw = 'held' is not allowed: {config.method} holds no images out of training")
+
+
+def check_moving(name: str, method: Method, stage: Stage) -> None:
+    """What a stage says that it trains is there."""
+    there = [parameter for parameter, _ in method.named_parameters()]
+    for wanted in stage.train:
+        if not any(has_name(parameter, wanted) for parameter in there):
+            parts = sorted({".".join(parameter.split(".")[:2]) for parameter in there})  # net.backbone, net.head, ...
+            raise unknown(f"part of {name} for stage.{stage.name}.train", wanted, parts)
+
+
+def check_acting(plugins: Sequence[Plugin], phases: Sequence[Phase], stages: Sequence[Sequence[Stage]]) -> None:
+    """A plug-in that takes part in no stage would do nothing, and nobody would see it."""
+    every = [(phase, stage) for phase, mine in zip(phases, stages, strict=True) for stage in mine]
+    later = ", ".join(dict.fromkeys(stage.draw for phase, stage in every if not phase.first))
+    drawing = next((plugin.name for plugin in plugins if plugin.role == "draw"), None)
+    instead = "set stage.draw=all" if drawing is None else f"'{drawing}', which makes them draw so"
+    for plugin in plugins:
+        if len(phases) > 1 and not any(plugin.acts(phase, stage) for phase, stage in every):
+            raise UsageError(
+                f"plug-in '{plugin.name}' would act in no stage of this run: after the first phase they draw {later}; "
+                f"leave '{plugin.name}' out, or {instead}"
+            )
