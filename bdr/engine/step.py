@@ -161,6 +161,8 @@ class CompiledStep:
         assert self.step.epoch is not None
         for tensor in self.step.epoch.tensors():
             mark_growing(tensor, 0)
+            if tensor.dim() > 1:  # a stage of another batch is another version, and leaves that of this one as it is
+                torch._dynamo.mark_static(tensor, 1)
 
     def __call__(self) -> None:
         with torch.compiler.set_stance("default"), fusing(), tried_convolutions():
