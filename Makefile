@@ -15,7 +15,7 @@ demo: setup
 
 # Two workers of one thread each are faster than two threads that wait for each other.
 test: setup lint
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 setup: $(READY)
 
