@@ -123,17 +123,10 @@ def run(
 
     For example: bdr run ucir+cwd+bdr --data cifar100 --root DIR --base 50 --step 10 --memory 20/class --seed 1993
     """
-    given: dict[str, Any] = {
-        "root": None if root is None else str(root),
-        "base": base,
-        "step": step,
-        "memory": memory,
-        "net": net,
-    }
-    given |= {"herding": herding, "order": order, "phases": phases, "precision": precision, "device": device}
-    given |= {"engine": engine, "keep": keep, "val": val, "size": size, "checkpoint_every": checkpoint_every}
-    given |= {"share": share, "uneven": uneven or None}
-    fields = {name: value for name, value in given.items() if value is not None}
+    scenario = fields_given(root=root, base=base, step=step, memory=memory, herding=herding, order=order)
+    fields = scenario | fields_given(net=net, phases=phases, precision=precision, device=device, engine=engine)
+    fields |= fields_given(keep=keep, val=val, size=size, checkpoint_every=checkpoint_every)
+    fields |= fields_given(share=share, uneven=uneven or None)
     from bdr.commands import run_seeds
 
     chosen = parse_seeds(seed, seeds)
@@ -241,6 +234,15 @@ def demo(
     run_demo(out, parse_seeds(None, seeds), stoppable)
 
 
+def fields_given(**options: Any) -> dict[str, Any]:
+    """The fields of a configuration that were typed."""
+    return {k: str(v) if isinstance(v, Path) else v for k, v in options.items() if v is not None}
+
+
+def seeds_given(seeds: str | None) -> list[int] | None:
+    return None if seeds is None else [seed for seed in parse_seeds(None, seeds) if seed is not None]
+
+
 @app.command()
 def sweep(
     what: Annotated[list[str], typer.Argument(metavar="FILE|RECIPE...", help="Grid files, methods, recipes.")],
@@ -268,11 +270,9 @@ def sweep(
 
     For example: bdr sweep ucir+cwd ucir+cwd+bdr --seeds 1993,1994,1995, or bdr sweep grid.yaml --jobs 3 --until 26m
     """
-    given: dict[str, Any] = {"data": data, "root": None if root is None else str(root), "base": base, "step": step}
-    given |= {"memory": memory, "herding": herding, "order": order, "net": net, "phases": phases, "keep": keep}
-    given |= {"precision": precision, "device": device, "engine": engine}
-    fields = {name: value for name, value in given.items() if value is not None}
-    chosen = None if seeds is None else [seed for seed in parse_seeds(None, seeds) if seed is not None]
+    scenario = fields_given(data=data, root=root, base=base, step=step, memory=memory, herding=herding, order=order)
+    training = fields_given(net=net, phases=phases, keep=keep, precision=precision, device=device, engine=engine)
+    fields, chosen = scenario | training, seeds_given(seeds)
     from bdr.sweep import run_sweep
 
     run_sweep(what, fields, set_ or [], chosen, runs, jobs, until, dry_run, stoppable)
@@ -327,11 +327,9 @@ def compare(
     For example: bdr compare ucir+cwd --with none,la,reweight,bdr --seeds 1993,1994,1995
     """
     method, first = method_and_base(what, base)
-    given: dict[str, Any] = {"data": data, "root": None if root is None else str(root), "base": first, "step": step}
-    given |= {"memory": memory, "herding": herding, "order": order, "net": net, "phases": phases, "keep": keep}
-    given |= {"precision": precision, "device": device, "engine": engine}
-    fields = {name: value for name, value in given.items() if value is not None}
-    chosen = None if seeds is None else [seed for seed in parse_seeds(None, seeds) if seed is not None]
+    scenario = fields_given(data=data, root=root, base=first, step=step, memory=memory, herding=herding, order=order)
+    training = fields_given(net=net, phases=phases, keep=keep, precision=precision, device=device, engine=engine)
+    fields, chosen = scenario | training, seeds_given(seeds)
     from bdr.sweep.compare import compare_plugins
 
     asked = fields, set_ or [], chosen, runs

@@ -15,7 +15,7 @@ from bdr import api
 from bdr.errors import UsageError
 from bdr.losses import cosine_distance, cross_entropy
 from bdr.nets import NETS, CosineHead, ExpertHeads, Experts, Levelled, LinearHead, Network, Teacher
-from bdr.nets.base import lay_out, layouts_of
+from bdr.nets.base import Level, lay_out, layouts_of
 from bdr.nets.resnet_cifar import ResNet
 from bdr.nets.small import SmallNet
 from bdr.paper.cells import load_cells
@@ -566,11 +566,16 @@ def test_a_network_that_another_made_is_named():
 
 
 def test_a_backbone_of_ones_own_says_what_its_last_level_is():
-    class Own(SmallNet):
-        last_level = Levelled.last_level
+    class Own(Levelled):
+        """Has levels, and cannot say what the last one is by itself."""
+
+        dim, depth, keeps_maps = 64, 1, False
+
+        def level(self, index, x, gates=None):
+            return Level.last(x, relu=True)
 
     with pytest.raises(UsageError, match="Own has none of its own"):
-        TADE().net(lambda head, **options: Network(Own(1), head(64)))(LinearHead)
+        TADE().net(lambda head, **options: Network(Own(), head(64)))(LinearHead)
 
 
 def test_the_rows_of_table_8_are_runs_of_ucir_with_cwd():

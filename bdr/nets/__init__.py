@@ -3,7 +3,18 @@
 from collections.abc import Callable
 
 from bdr.nets.aanet import TwoBranches
-from bdr.nets.base import Backbone, Features, Frozen, Head, Levelled, MakeNetwork, Network, Resumable, Teacher
+from bdr.nets.base import (
+    Backbone,
+    Divisible,
+    Features,
+    Frozen,
+    Head,
+    Levelled,
+    MakeNetwork,
+    Network,
+    Resumable,
+    Teacher,
+)
 from bdr.nets.dytox import convit, convit_small
 from bdr.nets.expandable import Expandable
 from bdr.nets.experts import ExpertHeads, Experts
@@ -32,6 +43,7 @@ __all__ = [
     "NETS",
     "Backbone",
     "CosineHead",
+    "Divisible",
     "Expandable",
     "ExpertHeads",
     "Experts",

@@ -94,16 +94,20 @@ class Levelled(Backbone, ABC):
     @abstractmethod
     def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None) -> Level: ...
 
-    def last_level(self) -> nn.Module:
-        """A copy of the last level as a module of its own: from what the level before has made to a Level."""
-        raise NotImplementedError(f"{type(self).__name__} has no `last_level`")
-
     def forward(self, x: Tensor, gates: Sequence[Tensor] | None = None) -> Features:
         maps = []
         for index in range(self.depth):
             x, seen = self.level(index, x, gates)
             maps.append(seen)
         return Features(x, tuple(maps) if self.keeps_maps else ())
+
+
+class Divisible(Levelled, ABC):
+    """One whose last level can stand by itself, so that there can be several of it."""
+
+    @abstractmethod
+    def last_level(self) -> nn.Module:
+        """A copy of the last level as a module of its own: from what the level before has made to a Level."""
 
 
 class BatchNorm(nn.BatchNorm2d):

@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import Backbone, Features, Head, Levelled
+from bdr.nets.base import Backbone, Divisible, Features, Head
 from bdr.types import Outputs
 
 
 class Experts(Backbone):
     """A backbone whose last level can be there several times. Features are those of all experts, one after another."""
 
-    def __init__(self, plain: Levelled) -> None:
+    def __init__(self, plain: Divisible) -> None:
         super().__init__()
         self.plain = plain  # shared levels, and the first expert's
         self.others = nn.ModuleList()

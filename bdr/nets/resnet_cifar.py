@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import BatchNorm, Level
+from bdr.nets.base import BatchNorm, Divisible, Level
 from bdr.nets.prunable import Layer, Prunable, initialise
 from bdr.types import ImageShape
 
@@ -61,7 +61,7 @@ class LastStage(nn.Module):
         return Level.last(self.blocks(x), self.last_relu)
 
 
-class ResNet(Prunable):
+class ResNet(Prunable, Divisible):
     """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling.
 
     A stage ends before its last ReLU, where its map is taken. The stem belongs to the first level, pooling to the last.

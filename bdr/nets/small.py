@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bdr.nets.base import BatchNorm, Level
+from bdr.nets.base import BatchNorm, Divisible, Level
 from bdr.nets.prunable import Layer, Prunable, initialise
 from bdr.nets.resnet_cifar import conv3x3
 from bdr.types import ImageShape
@@ -27,7 +27,7 @@ class LastConvolution(nn.Module):
         return Level.last(self.norm(self.conv(F.max_pool2d(x, 2))), self.last_relu)
 
 
-class SmallNet(Prunable):
+class SmallNet(Prunable, Divisible):
     """Three convolutions with batch norm, at full, half and quarter resolution; pooled. Maps precede the ReLU."""
 
     dim, depth = WIDTHS[-1], len(WIDTHS)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bdr.balance import frequency
 from bdr.data.pool import Census
 from bdr.errors import UsageError
-from bdr.nets import CosineHead, ExpertHeads, Experts, Levelled, LinearHead, MakeNetwork, Network
+from bdr.nets import CosineHead, Divisible, ExpertHeads, Experts, LinearHead, MakeNetwork, Network
 from bdr.nets.base import H
 from bdr.plugins.base import Prior
 from bdr.types import Classify, Outputs, Phase
@@ -66,7 +66,7 @@ class TADE(Prior):
         def make_experts(head: Callable[[int], H], **options: Any) -> Network[H]:
             net = make(head, **options)
             self.check(net)
-            net.backbone = Experts(cast(Levelled, net.backbone))
+            net.backbone = Experts(cast(Divisible, net.backbone))
             net.head = cast(H, ExpertHeads(net.head))  # to a method, it is the head that was asked for
             return net
 
@@ -75,10 +75,10 @@ class TADE(Prior):
     def check(self, net: Network[Any]) -> None:
         """Its last level and its head can be there three times."""
         backbone, head = net.backbone, net.head
-        if not isinstance(backbone, Levelled) or type(backbone).last_level is Levelled.last_level:
+        if not isinstance(backbone, Divisible):
             raise UsageError(
                 f"'{self.name}' has the last level of the network three times, and {type(backbone).__name__} has none "
-                "of its own: use --net resnet18, resnet32 or small, or give yours a `last_level` (bdr.nets.Levelled)"
+                "of its own: use --net resnet18, resnet32 or small, or give yours a `last_level` (bdr.nets.Divisible)"
             )
         if not isinstance(head, LinearHead | CosineHead) or backbone.keeps_maps:
             needs = "the maps of a single last level" if backbone.keeps_maps else f"a single {type(head).__name__}"
