@@ -33,14 +33,6 @@ SHAPES = {"resnet": lambda **k: ResNet((4, 6, 8), 2, 1, **k), "small": lambda **
 STABLE_SHARE = torch.tensor([0.2, 0.9, -0.3])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def images(count=5, dtype=torch.float32):
     return torch.randn(count, 1, 8, 8, dtype=dtype, generator=torch.Generator().manual_seed(0))
 
@@ -343,7 +335,7 @@ MOVING = {"settings": [("aanet.aggregation_lr", 0.2)]}  # a rate that shows
 
 
 @pytest.fixture(scope="module")
-def whole(one_thread, tmp_path_factory):
+def whole(tmp_path_factory):
     return train(tmp_path_factory.mktemp("aanet") / "run", WHAT, keep="all", **MOVING)
 
 
@@ -422,7 +414,7 @@ def test_the_turn_leaves_all_but_the_shares_as_it_is(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def as_published(one_thread, tmp_path_factory):
+def as_published(tmp_path_factory):
     return train(tmp_path_factory.mktemp("published") / "run", WHAT, phases=2)
 
 

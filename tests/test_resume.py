@@ -38,32 +38,23 @@ OWN, RESTLESS, TURNS = "runs:TwoStages", "runs:Restless", "runs:TakesTurns"
 HALF_WAY = Position(1, 0, 1, 2)  # inside the second epoch of the second phase
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Bits are compared between processes, so all of them add in the same order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
-def whole(one_thread, tmp_path_factory):
+def whole(tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole") / "run")
 
 
 @pytest.fixture(scope="module")
-def whole_flat(one_thread, tmp_path_factory):
+def whole_flat(tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole") / "run", **FLAT)
 
 
 @pytest.fixture(scope="module")
-def whole_own(one_thread, tmp_path_factory):
+def whole_own(tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole") / "run", OWN, **FLAT)
 
 
 @pytest.fixture(scope="module")
-def half(one_thread, tmp_path_factory):
+def half(tmp_path_factory):
     return train_until(HALF_WAY, tmp_path_factory.mktemp("half") / "run", **FLAT)
 
 
@@ -351,7 +342,7 @@ def test_a_run_stopped_in_a_second_stage_on_the_exemplars_ends_equal(position, w
 
 
 @pytest.fixture(scope="module")
-def whole_turns(one_thread, tmp_path_factory):
+def whole_turns(tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole") / "run", TURNS, **FLAT)
 
 
@@ -424,7 +415,7 @@ def changed_parts(one, other):
 
 
 @pytest.fixture(scope="module")
-def whole_restless(one_thread, tmp_path_factory):
+def whole_restless(tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole") / "run", RESTLESS, **FLAT)
 
 
@@ -505,7 +496,7 @@ def test_the_last_position_is_past_the_last_phase(whole):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_ends_where_the_whole_run_does(name, one_thread, tmp_path):
+def test_every_method_ends_where_the_whole_run_does(name, tmp_path):
     """Stopped in the middle of the first epoch with a teacher, an anchor or a memory."""
     keeps = METHODS[name].keeps
     given = {"memory": "3/class" if "some" in keeps else "0" if "none" in keeps else "all", "phases": 2}

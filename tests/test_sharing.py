@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from runs import Position, assert_equal, outcome, plan, train, train_until
 
 from bdr import api
@@ -24,22 +23,14 @@ class Phases(Listener):
         self.trained.append(phase.index)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
-def alone(one_thread, tmp_path_factory):
+def alone(tmp_path_factory):
     """CwD with BDR, in a folder of its own, not sharing."""
     return train(tmp_path_factory.mktemp("alone") / "run", BDR, share=False)
 
 
 @pytest.fixture(scope="module")
-def first(one_thread, tmp_path_factory):
+def first(tmp_path_factory):
     """A folder of runs in which CwD has been trained."""
     runs = tmp_path_factory.mktemp("runs")
     train(None, CWD, runs=runs)

@@ -29,14 +29,6 @@ SHAPES = {"resnet": lambda **k: ResNet((4, 6, 8), 2, 1, **k), "small": lambda **
 HEADS = {"linear": LinearHead, "cosine": CosineHead}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def images(count=5):
     return torch.randn(count, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -460,7 +452,7 @@ WHAT = "ucir+cwd+tade"
 
 
 @pytest.fixture(scope="module")
-def whole(one_thread, tmp_path_factory):
+def whole(tmp_path_factory):
     return train(tmp_path_factory.mktemp("tade") / "run", WHAT, keep="all")
 
 
