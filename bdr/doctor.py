@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 from bdr.version import __version__
 
@@ -26,6 +28,7 @@ def findings() -> Iterator[tuple[str, str, str]]:
         yield OK, name, importlib.metadata.version(name)
     for name, use in OPTIONAL.items():
         yield optional(name, use)
+    yield from bytecode()
     yield from devices()
     yield OK, "cores", str(os.cpu_count())
     yield OK, "memory", memory()
@@ -38,6 +41,19 @@ def optional(name: str, use: str) -> tuple[str, str, str]:
         return OK, name, importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return MISSING, name, f"missing; wanted for {use}"
+
+
+def bytecode() -> Iterator[tuple[str, str, str]]:
+    """Without it every start compiles thousands of modules again, which takes seconds."""
+    import torch
+
+    if not Path(importlib.util.cache_from_source(str(torch.__file__))).exists():
+        yield (
+            MISSING,
+            "bytecode",
+            "Python keeps none of torch's: every start takes seconds longer; unset PYTHONDONTWRITEBYTECODE, "
+            "or export PYTHONPYCACHEPREFIX=~/.cache/pycache where its folder cannot be written",
+        )
 
 
 def devices() -> Iterator[tuple[str, str, str]]:

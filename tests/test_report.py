@@ -330,9 +330,15 @@ def test_spreads_stand_below_their_means_where_many_methods_do_not_fit(tmp_path,
     assert f"±{deviation}" in text.split()
 
 
-def test_one_title_with_hidden_settings_is_two_groups(tmp_path):
-    both = [make_run(tmp_path / "a"), make_run(tmp_path / "b", fingerprint="beef00")]
+def test_two_class_orders_of_one_name_are_two_groups(tmp_path):
+    both = [make_run(tmp_path / "a", order=[0, 1]), make_run(tmp_path / "b", order=[1, 0], fingerprint="beef00")]
     assert [group.label for group in group_runs(both)] == ["ucir [3fa9c1]", "ucir [beef00]"]
+
+
+def test_a_field_that_stages_got_later_parts_no_seeds_of_a_table(tmp_path):
+    later = {"stage": {"epochs": 20, "floor": 0.0, "repeat": 1, "alternate": None}}
+    both = [make_run(tmp_path / "a", seed=1), make_run(tmp_path / "b", seed=2, config=later, fingerprint="beef00")]
+    assert [(group.label, len(group.runs)) for group in group_runs(both)] == [("ucir", 2)]
 
 
 def test_one_title_with_settings_and_several_class_orders_is_two_groups(tmp_path):

@@ -33,11 +33,17 @@ def bench_start(what: str, device: str) -> Measured:
     """The same short run twice: with an empty compile cache, and with the one that the first has filled."""
     where = choose_device(device)
     measured = Measured(f"Getting going: {what}, {describe_device(where)['name']}", where)
+    read_once()
     with tempfile.TemporaryDirectory() as folder:
         for cache in ("empty", "filled"):
             found = measure(what, device, Path(folder), cache)
             measured.add({"compile cache": cache} | {name: found[key] for key, name in COLUMNS.items()})
     return measured
+
+
+def read_once() -> None:
+    """Python reads and compiles its modules: not once more in the first of the runs, which differ in one cache only."""
+    subprocess.run([sys.executable, "-c", "import bdr.api, torch._inductor.compile_fx"], check=True)
 
 
 def measure(what: str, device: str, folder: Path, name: str) -> dict[str, float]:

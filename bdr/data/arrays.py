@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,17 +86,20 @@ def checked_statistics(name: str, values: Sequence[float], train: Images) -> tup
 def measure(pixels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and spread of each channel; a channel that never changes gets the spread 1, for it will be divided by."""
     count = pixels[..., 0].size
-    sums = [(block.sum((0, 1, 2)), (block**2).sum((0, 1, 2))) for block in blocks(pixels)]
-    mean, square = np.sum(sums, axis=0) / count
-    spread = np.sqrt(np.maximum(square - mean**2, 0))
+    total, squares = sums(pixels)
+    mean = total / count / 255
+    spread = np.sqrt(np.maximum(squares / count / 255**2 - mean**2, 0))
     spread[spread < 1e-6] = 1.0
     return tuple(mean.tolist()), tuple(spread.tolist())
 
 
-def blocks(pixels: np.ndarray, rows: int = 1024) -> Iterator[np.ndarray]:
-    """The images as floats in [0, 1], some at a time: all at once would take eight times their memory."""
-    for start in range(0, len(pixels), rows):
-        yield pixels[start : start + rows] / 255.0
+def sums(pixels: np.ndarray, rows: int = 1024) -> np.ndarray:
+    """(2, channels) of all bytes and of their squares, exact; over the images first, which is quickest."""
+    total = np.zeros((2, *pixels.shape[1:]), np.int64)
+    for start in range(0, len(pixels), rows):  # all at once would take four times their memory
+        block = pixels[start : start + rows].astype(np.int32)
+        total += block.sum(0), (block * block).sum(0)
+    return total.sum((1, 2))
 
 
 def shape_of(image: np.ndarray) -> str:

@@ -50,8 +50,9 @@ def _alike(runs: list[Run]) -> list[list[Run]]:
     """Runs of one title and protocol, apart where they differ in more than seed and class order."""
     parts = []
     for same in _partition(runs, lambda run: json.dumps(settings_of(run), sort_keys=True, default=str)):
-        # under one class order, another fingerprint means a difference that neither protocol nor settings list
-        parts += [same] if differences(same) else _partition(same, lambda run: run.fingerprint)
+        # two class orders of one's own may go by one name; a fingerprint would tell more than them apart: it is
+        # made of fields, and stages may have got one between two seeds of a table
+        parts += [same] if differences(same) else _partition(same, lambda run: str(run.info.get("order")))
     return parts
 
 

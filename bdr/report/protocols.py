@@ -22,6 +22,8 @@ DECIDED_BY = {
 
 # How a method trains is part of it: such facts do not part methods, and a note names those that differ.
 TRAINING = {"epochs": "epochs", "batch": "batch", "optimizer": "learning rate or schedule"}
+# Fields that stages got after the first records were made, with the values at which nothing is different.
+LATER_FIELDS = {"alternate": None, "floor": 0.0, "repeat": 1}
 ITS_OWN = ("order", "readout", *TRAINING)  # a class order is a seed of its own kind; a label names the readout
 
 
@@ -60,11 +62,16 @@ def settings_of(run: Run) -> dict[str, Any]:
     """The settings of method, plug-ins and stages that a run was given, by their dotted names."""
     config = run.info.get("config") or {}
     stages = {f"stage.{name}": mine for name, mine in (config.get("stages") or {}).items()}
-    owners = {**(config.get("settings") or {}), "stage": config.get("stage"), **stages}
+    stage = {name: value for name, value in (config.get("stage") or {}).items() if not is_unsaid(name, value)}
+    owners = {**(config.get("settings") or {}), "stage": stage, **stages}
     found = {f"{owner}.{name}": value for owner, mine in owners.items() for name, value in (mine or {}).items()}
     if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay
         found.pop(f"{run.protocol.get('net')}.weights", None)
     return found
+
+
+def is_unsaid(field: str, value: Any) -> bool:
+    return field in LATER_FIELDS and value == LATER_FIELDS[field]
 
 
 def natural_order(run: Run) -> tuple[Any, ...]:
