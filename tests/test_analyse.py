@@ -232,7 +232,7 @@ def test_the_gradients_compile_without_a_break_and_are_the_same(method, plugins)
     world.begin(stage)
 
     def values_of(objective, batch):
-        terms, out = objective.terms(batch)
+        _, out = objective.terms(batch)
         return objective.watched(out, batch.y)
 
     eager = values_of(analysed(copy.deepcopy(world), stage), world.batch())
@@ -304,7 +304,6 @@ def test_without_any_old_sample_there_is_no_peak():
 
 def test_exemplars_are_told_from_images_that_training_does_not_see():
     found = snapshots().arrays()
-    assert found["labels"].tolist() == sorted(found["labels"].tolist()) or len(found["labels"]) == 6
     assert np.bincount(found["labels"][found["exemplar"]]).tolist() == [2, 2]
     assert np.bincount(found["labels"]).tolist() == [3, 3]
 

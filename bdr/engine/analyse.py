@@ -108,8 +108,8 @@ def as_it_was(net: nn.Module, held: Sequence[Tensor]) -> Iterator[None]:
 class Snapshots:
     """Features of all training images of some old classes, exemplars or not, in the course of a phase's first stage.
 
-    Start and end are looked at when they come. Where the peak lies is known only afterwards: at every new maximum of the
-    epochs' means the weights are held, and the last ones held are looked at.
+    Start and end are looked at when they come. Where the peak lies is known only afterwards: at every new maximum of
+    the epochs' means the weights are held, and the last ones held are looked at.
     """
 
     def __init__(self, net: nn.Module, pool: Pool, exemplars: Sequence[int]) -> None:
