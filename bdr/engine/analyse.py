@@ -40,8 +40,7 @@ def gradient_norms(objective: Objective, out: Outputs, y: Tensor) -> dict[str, T
         scores = scores_of(out).detach().requires_grad_()
         loss = objective.around(read_again(out, scores), y)
         (pull,) = torch.autograd.grad(loss.sum(), scores)
-    old = old_mass(y, objective.phase.old)
-    norms = norms_of_parts(pull, last_inputs(out, len(scores)), torch.stack([old, 1 - old]))
+    norms = norms_of_parts(pull, out.features, out.scale, old_mass(y, objective.phase.old))
     return dict(zip(GRADIENTS, norms.unbind(), strict=True))
 
 
@@ -57,16 +56,17 @@ def read_again(out: Outputs, scores: Tensor) -> Outputs:
     return Outputs(scores.mean(0) if experts is not None else scores[0], out.features.detach(), scale, experts=experts)
 
 
-def last_inputs(out: Outputs, experts: int) -> Tensor:
-    """(E, B, D) what each last layer reads: features, or their directions times eta under a cosine head."""
-    parts = out.features.unflatten(1, (experts, -1)).transpose(0, 1)
-    return out.scale * F.normalize(parts, dim=2) if isinstance(out.scale, Tensor) else parts
-
-
 @fused(pull=2)
-def norms_of_parts(pull: Tensor, inputs: Tensor, shares: Tensor) -> Tensor:
-    """(P,) norms of 1/B sum_i share_i g_i f_i^T, for g (E, B, K), f (E, B, D) and P shares (P, B) of the samples."""
-    slopes = (shares[:, None, :, None] * pull).transpose(2, 3) @ inputs  # (P, E, K, D)
+def norms_of_parts(pull: Tensor, features: Tensor, scale: Tensor | float, old: Tensor) -> Tensor:
+    """(2,) norms of what old and new samples add to the last layer's gradient.
+
+    Of g (E, B, K), features (B, E D), the scale of a cosine head, and how much of each sample is old (B,).
+    """
+    inputs = features.unflatten(1, (len(pull), -1)).transpose(0, 1)  # (E, B, D): an expert reads features of its own
+    if isinstance(scale, Tensor):
+        inputs = scale * F.normalize(inputs, dim=2)
+    shares = torch.stack([old, 1 - old])
+    slopes = (shares[:, None, :, None] * pull).transpose(2, 3) @ inputs  # (2, E, K, D)
     norms = slopes.square().sum((1, 2, 3)).sqrt() / pull.shape[1]
     return norms.masked_fill(shares.sum(1) == 0, math.nan)
 
