@@ -236,7 +236,7 @@ def test_the_gradients_compile_without_a_break_and_are_the_same(method, plugins)
         return objective.watched(out, batch.y)
 
     eager = values_of(analysed(copy.deepcopy(world), stage), world.batch())
-    if "trace_autograd_ops" not in torch._dynamo.config.to_dict():
+    if "trace_autograd_ops" not in torch._dynamo.config.get_config_copy():
         pytest.skip("this compiler cannot follow a gradient inside a graph")
     with torch._dynamo.config.patch(trace_autograd_ops=True):
         compiled = torch.compile(values_of, fullgraph=True, backend="eager")(
