@@ -274,7 +274,7 @@ def test_in_its_turn_only_the_shares_move_by_the_classification_loss_alone(world
     slopes, found = moving(world, aggregation(world))
     assert slopes == {"backbone.aggregation"}
     assert found["net.backbone.aggregation"].abs().min() > 0
-    assert found.keys() == {"classification", "total", "watched", "net.backbone.aggregation"}
+    assert found.keys() == {"classification", "total", "ce_old", "net.backbone.aggregation"}
     batch, backbone = world.batch(), world.method.net.backbone
     torch.testing.assert_close(found["total"], F.cross_entropy(world.method.net(batch.x).logits, batch.y))
     assert not any(part.training for branch in (backbone.stable, backbone.plastic) for part in branch.modules())
@@ -350,7 +350,7 @@ def test_the_lines_of_the_turns_stand_between_those_of_the_main_stage(whole):
         (phase, epoch, stage) for phase in (1, 2) for epoch in (0, 1) for stage in ("main", "aggregation")
     ]
     assert "plugins" not in found[0]
-    assert {line["lr"] for line in found if line["stage"] == "aggregation"} <= {0.2, 0.2 * 0.1, 0.2 * 0.1**2}
+    assert {line["lr"] for line in found if line["stage"] == "aggregation"} <= {0.2, 0.02, 0.002}
     assert set(found[3]["terms"]) == {"classification", "ce_old"}
     assert list(found[3]["plugins"]["aanet"]) == ["level_1", "level_2", "level_3"]
 
@@ -365,7 +365,7 @@ def test_the_shares_move_in_their_turns_alone_and_are_carried_from_phase_to_phas
     for before, after in zip(mains, turns, strict=True):
         assert all(one != other and math.isfinite(other) for one, other in zip(before, after, strict=True))
     last = read_state(whole / "phase-02" / "model").tensors["net.backbone.aggregation"]
-    assert last.tolist() == turns[-1]
+    assert last.tolist() == pytest.approx(turns[-1], rel=1e-6)
 
 
 def test_the_records_count_the_parameters_of_every_phase(whole):
@@ -444,7 +444,8 @@ def test_the_first_phase_is_that_of_the_plain_method(as_published, tmp_path):
 def test_a_kept_model_is_loaded_with_both_branches(whole):
     model = bdr.load(whole)
     assert model.net.backbone.layout() == {"branches": 2}
-    assert model.net.backbone.aggregation.tolist() == shares(lines(whole / "epochs.jsonl")[-1])
+    recorded = shares(lines(whole / "epochs.jsonl")[-1])
+    assert model.net.backbone.aggregation.tolist() == pytest.approx(recorded, rel=1e-6)
 
 
 # What is refused
