@@ -12,18 +12,22 @@ from bdr.errors import BdrError, UsageError
 from bdr.records import Run
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.drawing import Row
-from bdr.report.paper_figures.pairs import command_for
+from bdr.report.paper_figures.pairs import analysed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PERPLEXITY, SEED = 30, 0
-BACKGROUND = 120  # images a class besides the exemplars: more cost minutes and are drawn over each other
-EXPLAINED = (
-    f"t-SNE with a perplexity of {PERPLEXITY}, started from the principal components, seed {SEED}, of the features "
-    f"after their reduction to 50 dimensions; all exemplars and at most {BACKGROUND} further training images a class."
-)
+
+
+def explained(background: int) -> str:
+    return (
+        f"t-SNE with a perplexity of {PERPLEXITY}, started from the principal components, seed {SEED}, of the features "
+        "after their reduction to at most 50 dimensions by their principal components at the start of the phase; of "
+        f"each class all exemplars and at most {background} further training images, chosen by chance. The peak is the "
+        "end of the epoch with the highest mean."
+    )
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,14 @@ def no_snapshots(figure: str, run: Run, phase: int | None = None) -> UsageError:
     where = "" if phase is None else f"phase {phase} of "
     return UsageError(
         f"figure {figure} needs snapshots at the start, the peak and the end of a phase, and {where}{run.path} has "
-        f"none: make them with: {command_for(run, None, '--analyse')}"
+        f"none: make them with: {analysed(run)}"
     )
 
 
-def embedded(run: Run, phase: int, moments: Sequence[str]) -> Cloud:
-    """One t-SNE for all the moments of a phase."""
+def embedded(run: Run, phase: int, moments: Sequence[str], background: int) -> Cloud:
+    """One t-SNE for all the moments of a phase, of so many images a class besides the exemplars."""
     snapshot = run.snapshots(phase)
-    rows = shown_rows(snapshot["labels"], snapshot["exemplar"])
+    rows = shown_rows(snapshot["labels"], snapshot["exemplar"], background)
     features = [np.asarray(snapshot[f"{moment}_features"][rows], np.float32) for moment in moments]
     if not all(np.isfinite(each).all() for each in features):
         raise BdrError(f"{run.path}: the snapshots of phase {phase} hold values that are no numbers")
@@ -62,13 +66,13 @@ def embedded(run: Run, phase: int, moments: Sequence[str]) -> Cloud:
     return Cloud(dict(zip(moments, points, strict=True)), snapshot["labels"][rows], snapshot["exemplar"][rows], steps)
 
 
-def shown_rows(labels: np.ndarray, exemplar: np.ndarray) -> np.ndarray:
+def shown_rows(labels: np.ndarray, exemplar: np.ndarray, background: int) -> np.ndarray:
     """All exemplars, and a part of the other images of each class."""
     rng = np.random.default_rng(SEED)
     kept = [np.flatnonzero(exemplar)]
     for label in np.unique(labels):
         others = np.flatnonzero((labels == label) & ~exemplar)
-        kept.append(rng.permutation(others)[:BACKGROUND])
+        kept.append(rng.permutation(others)[:background])
     return np.sort(np.concatenate(kept))
 
 
@@ -91,9 +95,10 @@ def scatter(axes: Axes, cloud: Cloud, moment: str, colours: dict[int, str], size
     """All images as faint dots, the exemplars before them."""
     points, shades = cloud.points[moment], np.array([colours[int(label)] for label in cloud.labels])
     back, front = ~cloud.exemplar, cloud.exemplar
-    dot: dict[str, Any] = {"linewidths": 0, "rasterized": True}
-    axes.scatter(*points[back].T, s=2.2 * size, c=shades[back], alpha=0.28, **dot)
-    axes.scatter(*points[front].T, s=8 * size, c=shades[front], edgecolors="white", linewidths=0.3, rasterized=True)
+    x, y = points.T
+    axes.scatter(x[back], y[back], s=2.2 * size, c=shades[back], alpha=0.28, linewidths=0)
+    axes.scatter(x[front], y[front], s=8 * size, c=shades[front], edgecolors="white", linewidths=0.3)
+    axes.set_rasterization_zorder(2)  # the dots as one small picture
     style.bare(axes)
 
 
@@ -108,7 +113,7 @@ def fix_limits(cells: Sequence[Axes], cloud: Cloud) -> None:
 
 
 def class_legend(figure: Figure, run: Run, colours: dict[int, str], columns: int) -> None:
-    """The names of the classes below, and what large and small dots are."""
+    """The names of the classes, below."""
     from matplotlib.lines import Line2D
 
     dot: dict[str, Any] = {"linestyle": "", "marker": "o", "markeredgewidth": 0}

@@ -14,11 +14,11 @@ from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
 from bdr.report.paper_figures.embedding import (
-    EXPLAINED,
     Cloud,
     class_colours,
     class_legend,
     embedded,
+    explained,
     fix_limits,
     no_snapshots,
     phases_with,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 ABOUT = "the loss curve of one phase with its peak, and t-SNE of old classes at the start, the peak and the end"
 NEEDS = "a run with --analyse; draws the one without BDR if there are several"
 MOMENTS = ("start", "peak", "end")
+BACKGROUND = 120  # images a class besides the exemplars: more take minutes, and hide each other
 LETTERS = dict(zip(MOMENTS, "abc", strict=True))
 
 
@@ -49,8 +50,8 @@ def draw(asked: Asked) -> Drawing:
     run, phase = chosen(asked)
     name = chosen_series([run], "1")
     asked.tell(f"t-SNE of phase {phase} of {run.path}")
-    cloud = embedded(run, phase, MOMENTS)
-    figure = style.blank(style.COLUMN, 3.45)
+    cloud = embedded(run, phase, MOMENTS, BACKGROUND)
+    figure = style.blank(style.COLUMN, 3.2)
     grid = figure.add_gridspec(2, 3, height_ratios=(1.15, 1))
     colours = class_colours(list(cloud.labels))
     curve = paint_curve(figure.add_subplot(grid[0, :]), run, phase, name, cloud)
@@ -63,15 +64,15 @@ def draw(asked: Asked) -> Drawing:
     others = sum(bool(phases_with(each, MOMENTS)) for each in asked.runs) - 1
     return Drawing(
         figure,
-        f"The {NAMES[name]} of {name_of(run, asked.printed)} over the iterations of phase {phase}, and the embeddings of "
-        f"{len(colours)} old classes (a) at its start, (b) at its peak and (c) at its end. Large dots are the exemplars, "
-        "small ones the other training images of these classes, which training does not see any more.",
+        f"The {NAMES[name]} of {name_of(run, asked.printed)} over the iterations of phase {phase}, and the embeddings "
+        f"of {len(colours)} old classes (a) at its start, (b) at its peak and (c) at its end. Large dots are the "
+        "exemplars, small ones other training images of these classes, which training does not see any more.",
         [run],
         rows_of(cloud, run),
         [
             series_note([run], name),
             "The thin line is every iteration, the thick one the moving mean over an epoch.",
-            f"One {EXPLAINED} It is shared by the three panels: their axes are the same.",
+            f"One {explained(BACKGROUND)} It is shared by the three panels: their axes are the same.",
             *([f"{others} more runs have snapshots; name one alone to see it."] if others > 0 else []),
         ],
         [
@@ -108,21 +109,24 @@ def paint_curve(axes: Axes, run: Run, phase: int, name: str, cloud: Cloud) -> li
     style.epochs_axis(axes, "iteration")
     axes.set_ylim(0, 1.22 * np.nanmax(series))
     for moment in MOMENTS:
-        mark(axes, moment, min(cloud.steps[moment], len(series) - 1), means, colour)
-    return [{"iteration": int(p), "loss": series[p], "moving_mean": means[p]} for p in places]
+        mark(axes, moment, min(max(cloud.steps[moment], 1), len(series)), means, colour)
+    return [{"iteration": int(p) + 1, "loss": series[p], "moving_mean": means[p]} for p in places]
 
 
 def mark(axes: Axes, moment: str, step: int, means: np.ndarray, colour: str) -> None:
-    """A dot on the curve, with the letter and the name of its panel above."""
-    axes.plot(step + 1, means[step], "o", color=colour, markeredgecolor="white", markersize=5.5, zorder=4)
+    """A dot on the curve after so many steps, with the letter and the name of its panel above."""
+    from matplotlib.patheffects import withStroke
+
+    axes.plot(step, means[step - 1], "o", color=colour, markeredgecolor="white", markersize=5.5, zorder=4)
     side = {"start": "left", "peak": "center", "end": "right"}[moment]
     axes.annotate(
         f"({LETTERS[moment]}) {moment}",
-        (step + 1, means[step]),
+        (step, means[step - 1]),
         xycoords="data",
         textcoords="offset points",
         xytext=(0, 9 if moment != "peak" else 12),
         ha=side,
         fontsize=7.5,
         fontweight="bold",
+        path_effects=[withStroke(linewidth=2, foreground="white")],
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ABOUT = "box plots of the distillation loss in every phase, without and with BDR"
 NEEDS = "runs of a method without and with BDR; any records do"
 WIDTH = 0.34  # of a box, where phases are 1 apart
+DENSE = -1  # the layer of the points, below all others
 
 
 def draw(asked: Asked) -> Drawing:
@@ -30,7 +31,7 @@ def draw(asked: Asked) -> Drawing:
     grid = np.atleast_1d(figure.subplots(len(pairs), 1))
     rows: list[Row] = []
     for axes, pair, title in zip(grid, pairs, panel_titles([pair.run for pair in pairs], asked.printed), strict=True):
-        rows += [row | {"panel": title} for row in panel(axes, pair, name, asked)]
+        rows += [{"panel": title} | row for row in panel(axes, pair, name, asked)]
         axes.set(title=title, ylabel=NAMES[name])
     grid[-1].set_xlabel("phase")
     style.shared_legend(figure, grid[0])
@@ -94,8 +95,9 @@ def paint(axes: Axes, side: Side, places: np.ndarray, boxes: list[dict[str, Any]
         medianprops={"color": side.colour, "linewidth": 1.4, "solid_capstyle": "butt"},
         whiskerprops=line,
         capprops=line,
-        # thousands of points: as a picture they are small, as shapes they would be megabytes
-        flierprops={"marker": ".", "markersize": 1.6, "markerfacecolor": side.colour, "rasterized": True}
+        flierprops={"marker": ".", "markersize": 1.8, "markerfacecolor": side.colour, "zorder": DENSE}
         | {"markeredgewidth": 0, "alpha": 0.45},
     )
+    # thousands of points: as one picture they are small, as shapes they would be megabytes
+    axes.set_rasterization_zorder(DENSE + 1)
     drawn["boxes"][0].set_label(side.label)

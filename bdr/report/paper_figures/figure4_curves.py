@@ -45,11 +45,13 @@ def draw(asked: Asked) -> Drawing:
             if pair is None:
                 axes.set_visible(False)
                 continue
-            rows += [row | {"panel": titles[id(pair)]} for row in panel(axes, pair, phase, name, asked)]
+            rows += [{"panel": titles[id(pair)]} | row for row in panel(axes, pair, phase, name, asked)]
             axes.set_title(titles[id(pair)])
         places[0].set_ylabel(NAMES[name])
-    for axes in cells[-1]:
-        style.epochs_axis(axes)
+    for column in cells.T:
+        lowest = [axes for axes in column if axes.get_visible()][-1]
+        style.epochs_axis(lowest)
+        lowest.tick_params(labelbottom=True)
     style.shared_legend(figure, cells[0][0])
     facts: dict[str, Any] = {"data": ["CIFAR-100"], "base": [50], "step": [10, 5, 2], "memory": ["20/class"]}
     shown = ["ucir+cwd", "ucir+cwd+bdr", "ucir+aanet", "ucir+aanet+bdr"]
@@ -91,13 +93,15 @@ def width_of(grid: list[list[Pair | None]]) -> float:
 
 
 def panel(axes: Axes, pair: Pair, phase: int, name: str, asked: Asked) -> list[Row]:
-    rows = []
+    rows: list[Row] = []
+    peaks: list[tuple[float, int, Side]] = []
     for side in pair.sides():
         curves = [by_epoch(run, phase, name) for run in side.group.runs]
         length = min(map(len, curves))
         means, least, largest = np.array([curve[:length] for curve in curves]).transpose(2, 0, 1)
         mean, low, high = means.mean(axis=0), least.min(axis=0), largest.max(axis=0)
         paint(axes, side, mean, low, high)
+        peaks.append((mean.max(), int(mean.argmax()) + 1, side))
         method = name_of(side.group.runs[0], asked.printed)
         rows += [
             {"method": method, "phase": phase, "epoch": epoch + 1, "mean": mean[epoch], "min": low[epoch]}
@@ -105,19 +109,19 @@ def panel(axes: Axes, pair: Pair, phase: int, name: str, asked: Asked) -> list[R
             for epoch in range(length)
         ]
     axes.set_ylim(bottom=0)
+    mark_peaks(axes, peaks)
     return rows
 
 
 def paint(axes: Axes, side: Side, mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-    epochs, top = np.arange(1, len(mean) + 1), int(mean.argmax())
+    epochs = np.arange(1, len(mean) + 1)
     axes.fill_between(epochs, low, high, color=side.colour, alpha=0.15, linewidth=0)
     axes.plot(epochs, mean, color=side.colour, linestyle=side.dashes, label=side.label)
-    axes.plot(epochs[top], mean[top], side.marker, color=side.colour, markersize=3.5)
-    axes.annotate(
-        f"{mean[top]:.3f}",
-        (epochs[top], mean[top]),
-        textcoords="offset points",
-        xytext=(5, 2),
-        color=side.colour,
-        fontsize=6.5,
-    )
+
+
+def mark_peaks(axes: Axes, peaks: list[tuple[float, int, Side]]) -> None:
+    """Dots on the curves, and their heights in the corner that a falling curve leaves free."""
+    for line, (height, epoch, side) in enumerate(peaks):
+        axes.plot(epoch, height, side.marker, color=side.colour, markersize=3.5)
+        place: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "va": "top", "fontsize": 7}
+        axes.text(0.99, 0.98 - 0.11 * line, f"peak {height:.3f}", color=side.colour, **place)

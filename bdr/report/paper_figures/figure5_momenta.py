@@ -35,8 +35,11 @@ def draw(asked: Asked) -> Drawing:
     runs = [run for group in chosen.values() for run in group.runs]
     title = f"{name_of(runs[0], asked.printed)}, {next(iter(chosen.values())).protocol}"
     found = {cell: spread([each["average"] for each in group.summaries]) for cell, group in chosen.items()}
-    figure = style.blank(style.COLUMN, style.COLUMN * 0.88)
-    best = paint(figure.subplots(), found)
+    across, upwards = axes_of(found)
+    figure = style.blank(style.COLUMN, 0.6 + (style.COLUMN - 0.45) * len(upwards) / len(across))
+    axes = figure.subplots()
+    best = paint(axes, found)
+    axes.set_title(f"{name_of(runs[0], asked.printed)}: average accuracy (%)")
     left_out = sum(map(len, families)) - len(chosen)
     return Drawing(
         figure,
@@ -131,7 +134,7 @@ def write_numbers(axes: Axes, means: np.ndarray) -> None:
     size = 8 if means.shape[1] <= 6 else 6
     for (row, column), value in np.ndenumerate(means):
         missing = not np.isfinite(value)
-        dark = not missing and value > low + 0.6 * (high - low) and high > low
+        dark = not missing and value > low + 0.75 * (high - low) and high > low
         text = "–" if missing else f"{value:.2f}"  # noqa: RUF001
         ink = "white" if dark else style.SOFT if missing else style.INK
         axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=size)

@@ -27,18 +27,17 @@ NEEDS = "runs without and with BDR at two or more memories a class (--memory 5/c
 def draw(asked: Asked) -> Drawing:
     pairs, notes = pairs_of(asked.runs, "6")
     told = [pair for pair in pairs if exemplars(pair.run) is not None]
-    notes += [
-        f"Left out: {pair.method} ({pair.without.protocol}), no memory a class." for pair in pairs if pair not in told
-    ]
+    others = [f"{pair.method} ({pair.without.protocol})" for pair in pairs if pair not in told]
+    notes += [f"Left out, since their memory is a total: {', '.join(others)}."] if others else []
     check_memories(told, pairs)
     panels = scenarios(told)
     runs = [run for panel in panels for pair in panel for run in pair.runs]
     figure = style.blank(style.COLUMN if len(panels) < 3 else style.PAGE, 0.75 + 1.85 * -(-len(panels) // 4))
     cells = figure.subplots(-(-len(panels) // 4), min(4, len(panels)), squeeze=False, sharey=True, sharex=True)
-    titles = panel_titles([panel[0].run for panel in panels], asked.printed)
+    titles = panel_titles([panel[0].run for panel in panels], asked.printed, untold=("memory",))
     rows: list[Row] = []
     for axes, panel, title in zip(cells.flat, panels, titles, strict=False):
-        rows += [row | {"panel": title} for row in paint_panel(axes, panel, asked)]
+        rows += [{"panel": title} | row for row in paint_panel(axes, panel, asked)]
         axes.set(title=title, xlabel="exemplars a class")
     for axes in cells.flat[len(panels) :]:
         axes.set_visible(False)
@@ -123,8 +122,9 @@ def paint(axes: Axes, side: Side, ours: list[tuple[int, OverSeeds]], printed: li
     places, means = [r for r, _ in ours], [found.mean or np.nan for _, found in ours]
     bars = [found.spread or np.nan for _, found in ours]
     line: dict[str, Any] = {"color": side.colour, "marker": side.marker}
-    axes.errorbar(places, means, yerr=bars, linestyle=side.dashes, capsize=2, label=side.label, zorder=3, **line)
+    axes.errorbar(places, means, yerr=bars, linestyle="", capsize=2, color=side.colour, zorder=3)
+    axes.plot(places, means, linestyle=side.dashes, label=side.label, zorder=3, **line)
     if printed:
-        hollow: dict[str, Any] = {"linestyle": ":", "linewidth": 0.8, "markerfacecolor": "white", "markersize": 5.5}
-        label = f"{side.label}, the paper"
+        hollow: dict[str, Any] = {"linestyle": ":", "linewidth": 0.8, "markerfacecolor": "none", "markersize": 6.5}
+        label = f"{side.label}, paper"
         axes.plot([e.exemplars for e in printed], [e.average for e in printed], label=label, **hollow, **line)

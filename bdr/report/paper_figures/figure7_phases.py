@@ -11,11 +11,11 @@ from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
 from bdr.report.paper_figures.embedding import (
-    EXPLAINED,
     Cloud,
     class_colours,
     class_legend,
     embedded,
+    explained,
     fix_limits,
     no_snapshots,
     phases_with,
@@ -26,11 +26,13 @@ from bdr.report.paper_figures.pairs import Pair, Side, name_of, pairs_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ABOUT = "t-SNE of old classes over the phases, at the peak and at the end, without and with BDR"
 NEEDS = "runs without and with BDR, both with --analyse"
 MOMENTS = ("peak", "end")
 MOST_PHASES = 5
+BACKGROUND = 60  # images a class besides the exemplars: there are ten embeddings to make, and the panels are small
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,6 @@ class Scene:
 def draw(asked: Asked) -> Drawing:
     pair, notes = chosen(asked)
     scene = embed_all(pair, shown_phases(pair), asked)
-    labels = [int(label) for cloud in scene.clouds.values() for label in cloud.labels]
-    colours = class_colours(labels)
     count = len(scene.phases)
     width = style.PAGE if count > 2 else style.COLUMN
     figure = style.blank(width, 4 * (width - 0.4) / max(count, 2) + 0.55)
@@ -56,19 +56,19 @@ def draw(asked: Asked) -> Drawing:
         # without and with BDR below each other at the same moment: that is the comparison
         places = [cells[2 * row + side][column] for row in range(2)]
         for axes, moment in zip(places, MOMENTS, strict=True):
-            scatter(axes, cloud, moment, colours, size=0.8)
+            scatter(axes, cloud, moment, class_colours(list(cloud.labels)), size=0.8)
         fix_limits(places, cloud)
     name_rows(cells, scene, pair)
-    class_legend(figure, pair.run, colours, columns=10 if count > 2 else 5)
+    notes += name_classes(figure, scene)
     runs = [side.group.runs[0] for side in pair.sides()]
     return Drawing(
         figure,
-        f"The embeddings of {len(colours)} old classes in the incremental phases of {name_of(pair.run, asked.printed)}, "
+        f"Embeddings of old classes in the incremental phases of {name_of(pair.run, asked.printed)}, "
         "without and with BDR: where destruction peaks, and at the end of the phase. Large dots are the exemplars, "
         "small ones other training images of these classes.",
         runs,
         all_rows(scene, asked),
-        [f"A {EXPLAINED} There is one for each method and phase, shared by its two moments.", *notes],
+        [f"A {explained(BACKGROUND)} There is one for each method and phase, shared by its two moments.", *notes],
         [
             *unlike(
                 runs,
@@ -114,7 +114,7 @@ def embed_all(pair: Pair, phases: list[int], asked: Asked) -> Scene:
     clouds = {}
     for number, (index, side, phase) in enumerate(wanted, 1):
         asked.tell(f"t-SNE {number} of {len(wanted)}: phase {phase}, {side.label}")
-        clouds[index, phase] = embedded(side.group.runs[0], phase, MOMENTS)
+        clouds[index, phase] = embedded(side.group.runs[0], phase, MOMENTS, BACKGROUND)
     return Scene(pair, phases, clouds)
 
 
@@ -126,6 +126,16 @@ def name_rows(cells: np.ndarray, scene: Scene, pair: Pair) -> None:
         first: Axes = line[0]
         side, moment = sides[row % 2], MOMENTS[row // 2]
         first.set_ylabel(f"{moment}, {side.label}", color=side.colour, fontweight="bold", fontsize=7)
+
+
+def name_classes(figure: Figure, scene: Scene) -> list[str]:
+    """A legend where all phases show the same classes; else a note, since a colour is another class in each column."""
+    shown = {tuple(np.unique(cloud.labels)) for cloud in scene.clouds.values()}
+    if len(shown) > 1:
+        return ["A colour is one class within a phase, and another in the next; the table of numbers names them."]
+    columns = 10 if len(scene.phases) > 2 else 5
+    class_legend(figure, scene.pair.run, class_colours(list(shown.pop())), columns)
+    return []
 
 
 def all_rows(scene: Scene, asked: Asked) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,16 @@ def picture(drawing: Drawing, ending: str) -> bytes:
     buffer = io.BytesIO()
     metadata: dict[str, Any] = {"Title": drawing.about, **NO_DATE[ending]}
     drawing.figure.savefig(buffer, format=ending, metadata=metadata)
-    return buffer.getvalue()
+    return rounded(buffer.getvalue()) if ending == "svg" else buffer.getvalue()
+
+
+def rounded(svg: bytes) -> bytes:
+    """Shapes to a hundredth of a point: nobody sees more, and the file is half as large."""
+
+    def shorten(shape: re.Match[bytes]) -> bytes:
+        return re.sub(rb"\d+\.\d+", lambda number: b"%g" % round(float(number[0]), 2), shape[0])
+
+    return re.sub(rb' d="[^"]*"', shorten, svg)
 
 
 def as_csv(rows: Sequence[Row]) -> str:

@@ -11,7 +11,7 @@ from bdr.records import Run
 from bdr.report.groups import Group
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
-from bdr.report.paper_figures.pairs import Pair, Side, command_for, name_of, pairs_of, panel_titles
+from bdr.report.paper_figures.pairs import Pair, Side, analysed, name_of, pairs_of, panel_titles
 from bdr.report.paper_figures.series import few_points, incremental_phases, smoothed, steps_per_epoch
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def draw(asked: Asked) -> Drawing:
     able = [pair for pair in pairs if all(phases_with(run) for run in pair.runs)]
     if not able:
         raise no_gradients(pairs[0])
-    notes += [f"Left out: {pair.method} ({pair.without.protocol}), no gradients." for pair in pairs if pair not in able]
+    others = [f"{pair.method} ({pair.without.protocol})" for pair in pairs if pair not in able]
+    notes += [f"Left out, since they have no gradients: {', '.join(others)}."] if others else []
     runs = [run for pair in able for run in pair.runs]
     phase = shown_phase(runs, asked.phase)
     figure = style.blank(style.PAGE, 0.35 + 2.0 * len(able))
@@ -36,15 +37,15 @@ def draw(asked: Asked) -> Drawing:
     for (left, right), pair, title in zip(
         cells, able, panel_titles([pair.run for pair in able], asked.printed), strict=True
     ):
-        steps += [row | {"panel": title} for row in over_steps(left, pair, phase, asked)]
-        rows += [row | {"panel": title} for row in over_phases(right, pair, asked)]
+        steps += [{"panel": title} | row for row in over_steps(left, pair, phase, asked)]
+        rows += [{"panel": title} | row for row in over_phases(right, pair, asked)]
         left.set(title=f"{title}: phase {phase}", ylabel="gradient norm, new / old")
         right.set_title("over the phases")
     style.shared_legend(figure, cells[0][0])
     return Drawing(
         figure,
-        "The norm of the classification loss's gradient at the last layer by the new-class images of a batch, over that "
-        f"by the old-class images, without and with BDR. Left: over the iterations of phase {phase}, both norms "
+        "The norm of the classification loss's gradient at the last layer by the new-class images of a batch, over "
+        f"that by the old-class images, without and with BDR. Left: over the iterations of phase {phase}, both norms "
         "averaged over an epoch. Right: every phase, as the median over its iterations with a bar from the 10th to the "
         "90th percentile. At 1 old and new weigh the same, which is what BDR's theorem asks for.",
         runs,
@@ -74,7 +75,7 @@ def no_gradients(pair: Pair) -> UsageError:
     run = next(run for run in pair.runs if not phases_with(run))
     return UsageError(
         f"figure gradients needs the gradient norms of old and new classes, and {run.path} has none: make them with: "
-        f"{command_for(run, None, '--analyse')}"
+        f"{analysed(run)}"
     )
 
 
@@ -136,16 +137,17 @@ def quantiles(group: Group, phase: int) -> np.ndarray:
     return np.quantile(ratios, QUANTILES) if len(ratios) else np.full(len(QUANTILES), np.nan)
 
 
-def paint_phases(
-    axes: Axes, side: Side, places: np.ndarray, low: np.ndarray, mid: np.ndarray, high: np.ndarray
-) -> None:
-    axes.vlines(places, low, high, color=side.colour, linewidth=1.2, alpha=0.55)
+def paint_phases(axes: Axes, side: Side, places: np.ndarray, low: np.ndarray, mid: np.ndarray, top: np.ndarray) -> None:
+    axes.vlines(places, low, top, color=side.colour, linewidth=1.2, alpha=0.55)
     axes.plot(places, mid, color=side.colour, marker=side.marker, linestyle="", label=side.label)
 
 
 def balanced_line(axes: Axes) -> None:
-    """Where old and new weigh the same."""
+    """Where old and new weigh the same, on an axis on which half and double are as far away."""
+    from matplotlib.ticker import LogLocator
+
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")
     axes.axhline(1, color=style.SOFT, linewidth=0.8, zorder=1)

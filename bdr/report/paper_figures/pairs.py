@@ -87,7 +87,7 @@ def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
     if not found:
         raise _no_pair(groups, figure)
     used = {id(group) for pair in found for group in (pair.without, pair.balanced)}
-    return found, [_left_out(group) for group in groups if id(group) not in used]
+    return found, left_out([group for group in groups if id(group) not in used])
 
 
 def _pair(kind: list[Group]) -> Pair | None:
@@ -96,9 +96,14 @@ def _pair(kind: list[Group]) -> Pair | None:
     return Pair(method_of(without[0].runs[0]), without[0], balanced[0]) if without and balanced else None
 
 
-def _left_out(group: Group) -> str:
-    reason = "another setting of BDR" if own_settings(group) else "no run to pair it with"
-    return f"Left out: {group.label} ({group.protocol}), {reason}."
+def left_out(groups: list[Group]) -> list[str]:
+    """A note for variants of BDR, and one for methods that stand alone."""
+    variants = [group.label for group in groups if own_settings(group)]
+    alone = [f"{group.label} ({group.protocol})" for group in groups if not own_settings(group)]
+    return [
+        *([f"Left out, since BDR as it is was there too: {', '.join(variants)}."] if variants else []),
+        *([f"Left out, since there is nothing to pair them with: {', '.join(alone)}."] if alone else []),
+    ]
 
 
 def _no_pair(groups: list[Group], figure: str) -> UsageError:
@@ -117,10 +122,15 @@ def command_for(run: Run, title: str | None = None, *options: str) -> str:
     return " ".join(["bdr run", title or run.title, *given, *options])
 
 
-def panel_titles(runs: Sequence[Run], printed: Printed, always: Sequence[str] = ("step",)) -> list[str]:
+def analysed(run: Run) -> str:
+    """What to type for the same run with all that --analyse logs: elsewhere, since a run is analysed from its start."""
+    return command_for(run, None, f"--seed {run.seed} --analyse --runs analysed")
+
+
+def panel_titles(runs: Sequence[Run], printed: Printed, untold: Sequence[str] = ()) -> list[str]:
     """`CwD, S = 10` for each run, with every further fact that tells them apart."""
-    values = {fact: [run.protocol.get(fact) for run in runs] for fact in FACTS}
-    told = [fact for fact, each in values.items() if fact in always or len(set(map(str, each))) > 1]
+    values = {fact: {str(run.protocol.get(fact)) for run in runs} for fact in FACTS if fact not in untold}
+    told = [fact for fact, each in values.items() if fact == "step" or len(each) > 1]
     titles = [", ".join([plain_name(run, printed), *facts_of(run, told)]) for run in runs]
     return [
         title if titles.count(title) == 1 else f"{title} [{run.fingerprint}]"

@@ -51,6 +51,7 @@ STYLE: dict[str, Any] = {
     "xtick.major.size": 2,
     "ytick.major.size": 0,
     "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
     "xtick.major.width": 0.6,
     "text.parse_math": False,
     "figure.dpi": DPI,
@@ -71,7 +72,8 @@ def styled() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise UsageError("figures need matplotlib, which is not installed: pip install 'bdr[figures]'") from error
-    with matplotlib.rc_context(STYLE):
+    style: Any = STYLE  # its type lists every setting that there is
+    with matplotlib.rc_context(style):
         yield
 
 
