@@ -97,21 +97,6 @@ class Run:
         stored = [key for key in arrays if key.endswith("_probabilities")]
         return arrays | {key: arrays[key].astype(np.float32) / LARGEST for key in stored}
 
-    def snapshots(self, phase: int) -> dict[str, np.ndarray]:
-        """Features of old classes at the start, the peak and the end of a phase; {} without --analyse."""
-        path = phase_folder(self.path, phase) / "snapshots.npz"
-        return load_npz(path) if path.exists() else {}
-
-    def analysis(self, phase: int) -> dict[str, np.ndarray]:
-        """Gradient norms of old and new samples, a value a step of the first stage; {} without --analyse."""
-        prefix = f"{phase_folder(self.path, phase).name}/"
-        return {key.removeprefix(prefix): each for key, each in self._analysed.items() if key.startswith(prefix)}
-
-    @cached_property
-    def _analysed(self) -> dict[str, np.ndarray]:
-        path = self.path / "analysis.npz"
-        return load_npz(path) if path.exists() else {}
-
 
 def _open_whole(path: Path) -> Run:
     """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
