@@ -27,7 +27,7 @@ from bdr.types import Stage
 HOME = Path(__file__).resolve().parents[1]
 DOCS = HOME / "docs"
 PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
-WITH_CODE = ["README.md", "docs/the-module.md", "docs/add-a-method.md", "docs/add-a-data-set.md"]
+WITH_CODE = ["README.md", "docs/analyse.md", "docs/the-module.md", "docs/add-a-method.md", "docs/add-a-data-set.md"]
 TOP = typer.main.get_command(app)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -248,12 +248,12 @@ def test_the_frames_are_as_described(name):
 
 @pytest.fixture(scope="module")
 def short_run(tmp_path_factory):
-    settings = {"stage.epochs": 1, "stage.batch": 64}
-    return bdr.run("ucir+cwd+bdr", out=tmp_path_factory.mktemp("docs") / "run", phases=2, val=0.2, set=settings).path
+    fields = {"phases": 2, "val": 0.2, "analyse": True, "set": {"stage.epochs": 1, "stage.batch": 64}}
+    return bdr.run("ucir+cwd+bdr", out=tmp_path_factory.mktemp("docs") / "run", **fields).path
 
 
-def described(line):
-    return set(first_cells(table_after((DOCS / "commands" / "run.md").read_text(), line)))
+def described(line, page="commands/run.md"):
+    return set(first_cells(table_after((DOCS / page).read_text(), line)))
 
 
 def last_line(file):
@@ -266,6 +266,10 @@ def test_a_run_directory_holds_what_the_page_says(short_run):
     assert described("Fields of `epochs.jsonl`") == set(last_line(short_run / "epochs.jsonl"))
     with np.load(short_run / "steps.npz") as steps:
         assert described("Arrays of `steps.npz`") == set(steps)
+    with np.load(short_run / "analysis.npz") as analysis:
+        assert described("Arrays of `analysis.npz`") == set(analysis)
+    with np.load(short_run / "phase-01" / "snapshots.npz") as snapshots:
+        assert described("Arrays of `snapshots.npz`", "analyse.md") == set(snapshots)
     with np.load(short_run / "phase-01" / "predictions.npz") as predictions:
         assert described("Arrays of `predictions.npz`") == set(predictions)
     names = {name.replace("phase-03", "phase-01").rstrip("/") for name in described("## The run directory")}

@@ -96,6 +96,19 @@ def test_json_stays_strict_when_a_loss_is_not_a_number(writer):
     assert (writer.path / "epochs.jsonl").read_text() == '{"loss": null, "terms": {"ce": null}, "lr": 0.5}\n'
 
 
+def test_the_numbers_of_an_epoch_have_seven_digits_and_those_of_a_phase_all(writer):
+    line = {"loss": 1 / 3, "terms": {"ce": np.float32(0.1)}, "epoch": 123456789, "of": [2e-9 / 3, None]}
+    writer.epoch(line)
+    writer.phase({"loss": 1 / 3})
+    assert json.loads((writer.path / "epochs.jsonl").read_text()) == {
+        "loss": 0.3333333,
+        "terms": {"ce": 0.1},
+        "epoch": 123456789,
+        "of": [6.666667e-10, None],
+    }
+    assert json.loads((writer.path / "phases.jsonl").read_text()) == {"loss": 1 / 3}
+
+
 def test_a_reopened_run_ends_where_the_whole_one_does(tmp_path):
     whole = RunWriter.create(tmp_path / "whole", INFO)
     broken = RunWriter.create(tmp_path / "broken", INFO)

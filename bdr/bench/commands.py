@@ -38,13 +38,14 @@ def bench_steps(
     batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps a measurement: 300 on a GPU, 3 on a CPU.")] = None,
     baseline: Annotated[bool, typer.Option(help="Time a plain PyTorch loop with Pillow and a DataLoader too.")] = True,
+    analyse: Annotated[bool, typer.Option("--analyse", help="Time later steps with analysis too.")] = False,
     out: Out = None,
 ) -> None:
     """Time training steps, first and later phase, with and without plug-ins, all in one run as ratios."""
     from bdr.bench.run import bench_steps as measure
 
     cases = what or ["ucir", "ucir+cwd", "ucir+bdr"]
-    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out)
+    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out, analyse)
 
 
 @bench_app.command("herding")

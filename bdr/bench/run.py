@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ def bench_steps(
     steps: int | None,
     baseline: bool,
     out: Path | None,
+    analyse: bool = False,
 ) -> None:
     """Times every case in every engine, first and later phase, and prints speeds and ratios."""
     where = choose_device(device)
@@ -43,6 +45,10 @@ def bench_steps(
                 config = fields | {"engine": engine, "stage": {"batch": size}}
                 timings.append(time_case(case, later, shape, data, steps, config))
                 console.print(line_of(timings[-1]), markup=False)
+                if analyse and later:  # nothing is analysed in a first phase
+                    looked = time_case(case, later, shape, data, steps, config | {"analyse": True})
+                    timings.append(replace(looked, case=f"{case} --analyse"))
+                    console.print(line_of(timings[-1]), markup=False)
     if baseline:
         timings.append(time_baseline(net or plain_net(where), data, shape.base, size, min(steps, 20), where))
         console.print(line_of(timings[-1]), markup=False)
