@@ -48,11 +48,11 @@ def phase_line(phase, old, seen, average):
 
 
 def destruction(rng, height):
-    time = np.arange(STEPS) / 12
+    time = np.arange(STEPS) / 6
     return 0.3 + height * time * np.exp(1 - time) + 0.05 * rng.random(STEPS)
 
 
-def write_analysis(path, rng, phases, balanced, images=14):
+def write_analysis(path, rng, phases, balanced, images=10):
     series = {}
     for phase, (old, _) in list(enumerate(phases))[1:]:
         folder = path / f"phase-{phase:02d}"

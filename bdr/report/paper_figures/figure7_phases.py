@@ -32,6 +32,7 @@ ABOUT = "t-SNE of old classes over the phases, at the peak and at the end, witho
 NEEDS = "runs without and with BDR, both with --analyse"
 MOMENTS = ("peak", "end")
 MOST_PHASES = 5
+CELL = (style.PAGE - 0.3) / MOST_PHASES  # the side of a panel
 BACKGROUND = 60  # images a class besides the exemplars: there are ten embeddings to make, and the panels are small
 
 
@@ -48,8 +49,7 @@ def draw(asked: Asked) -> Drawing:
     pair, notes = chosen(asked)
     scene = embed_all(pair, shown_phases(pair), asked)
     count = len(scene.phases)
-    width = style.PAGE if count > 2 else style.COLUMN
-    figure = style.blank(width, 4 * (width - 0.4) / max(count, 2) + 0.55)
+    figure = style.blank(0.3 + CELL * count, 0.5 + 4 * CELL)
     cells = figure.subplots(4, count, squeeze=False)
     for (side, phase), cloud in scene.clouds.items():
         column = scene.phases.index(phase)

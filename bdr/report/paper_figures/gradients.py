@@ -47,7 +47,7 @@ def draw(asked: Asked) -> Drawing:
         "The norm of the classification loss's gradient at the last layer by the new-class images of a batch, over "
         f"that by the old-class images, without and with BDR. Left: over the iterations of phase {phase}, both norms "
         "averaged over an epoch. Right: every phase, as the median over its iterations with a bar from the 10th to the "
-        "90th percentile. At 1 old and new weigh the same, which is what BDR's theorem asks for.",
+        "90th percentile. At 1 both contribute alike: the balance that BDR is made for.",
         runs,
         rows,
         ["Over several seeds: the geometric mean on the left, all iterations together on the right.", *notes],
