@@ -53,13 +53,8 @@ def draw(asked: Asked) -> Drawing:
     cloud = embedded(run, phase, MOMENTS, BACKGROUND)
     figure = style.blank(style.COLUMN, 3.2)
     grid = figure.add_gridspec(2, 3, height_ratios=(1.15, 1))
-    colours = class_colours(list(cloud.labels))
     curve = paint_curve(figure.add_subplot(grid[0, :]), run, phase, name, cloud)
-    cells = [figure.add_subplot(grid[1, place]) for place in range(3)]
-    for axes, moment in zip(cells, MOMENTS, strict=True):
-        scatter(axes, cloud, moment, colours)
-        axes.set_title(f"({LETTERS[moment]}) {moment}", fontsize=7.5)
-    fix_limits(cells, cloud)
+    colours = paint_planes([figure.add_subplot(grid[1, place]) for place in range(3)], cloud)
     class_legend(figure, run, colours, columns=5)
     others = sum(bool(phases_with(each, MOMENTS)) for each in asked.runs) - 1
     return Drawing(
@@ -96,6 +91,16 @@ def chosen(asked: Asked) -> tuple[Run, int]:
         known = ", ".join(map(str, phases))
         raise UsageError(f"{able[0].path} has no snapshots of phase {asked.phase}; there are those of {known}")
     return able[0], asked.phase or phases[0]
+
+
+def paint_planes(cells: list[Axes], cloud: Cloud) -> dict[int, str]:
+    """A panel a moment; returns the colours of the classes."""
+    colours = class_colours(list(cloud.labels))
+    for axes, moment in zip(cells, MOMENTS, strict=True):
+        scatter(axes, cloud, moment, colours)
+        axes.set_title(f"({LETTERS[moment]}) {moment}", fontsize=7.5)
+    fix_limits(cells, cloud)
+    return colours
 
 
 def paint_curve(axes: Axes, run: Run, phase: int, name: str, cloud: Cloud) -> list[Row]:

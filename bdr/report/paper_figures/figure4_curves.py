@@ -22,6 +22,7 @@ from bdr.report.paper_figures.series import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ABOUT = "the distillation loss in the second incremental phase, epoch by epoch, without and with BDR"
 NEEDS = "runs of a method without and with BDR; any records do"
@@ -35,24 +36,7 @@ def draw(asked: Asked) -> Drawing:
     runs, phase = [run for pair in pairs for run in pair.runs], asked.phase or SECOND
     check_phase(pairs, phase)
     name = chosen_series(runs, "4")
-    grid = arranged(pairs)
-    figure = style.blank(width_of(grid), 0.3 + 1.75 * len(grid))
-    cells = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex=True)
-    titles = dict(zip(map(id, pairs), panel_titles([pair.run for pair in pairs], asked.printed), strict=True))
-    rows: list[Row] = []
-    for places, line in zip(cells, grid, strict=True):
-        for axes, pair in zip(places, line, strict=True):
-            if pair is None:
-                axes.set_visible(False)
-                continue
-            rows += [{"panel": titles[id(pair)]} | row for row in panel(axes, pair, phase, name, asked)]
-            axes.set_title(titles[id(pair)])
-        places[0].set_ylabel(NAMES[name])
-    for column in cells.T:
-        lowest = [axes for axes in column if axes.get_visible()][-1]
-        style.epochs_axis(lowest)
-        lowest.tick_params(labelbottom=True)
-    style.shared_legend(figure, cells[0][0])
+    figure, rows = paint_all(pairs, phase, name, asked)
     facts: dict[str, Any] = {"data": ["CIFAR-100"], "base": [50], "step": [10, 5, 2], "memory": ["20/class"]}
     shown = ["ucir+cwd", "ucir+cwd+bdr", "ucir+aanet", "ucir+aanet+bdr"]
     return Drawing(
@@ -68,6 +52,33 @@ def draw(asked: Asked) -> Drawing:
             "The axis of epochs is logarithmic here.",
         ],
     )
+
+
+def paint_all(pairs: list[Pair], phase: int, name: str, asked: Asked) -> tuple[Figure, list[Row]]:
+    """A panel a pair; returns the figure and the numbers in it."""
+    grid = arranged(pairs)
+    figure = style.blank(width_of(grid), 0.3 + 1.75 * len(grid))
+    cells = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex=True)
+    titles = dict(zip(map(id, pairs), panel_titles([pair.run for pair in pairs], asked.printed), strict=True))
+    rows: list[Row] = []
+    for axes, pair in zip(cells.flat, (pair for line in grid for pair in line), strict=True):
+        axes.set_visible(pair is not None)
+        if pair is not None:
+            rows += [{"panel": titles[id(pair)]} | row for row in panel(axes, pair, phase, name, asked)]
+            axes.set_title(titles[id(pair)])
+    name_axes(cells, NAMES[name])
+    style.shared_legend(figure, next(axes for axes in cells.flat if axes.get_visible()))
+    return figure, rows
+
+
+def name_axes(cells: np.ndarray, loss: str) -> None:
+    """At the first panel of a row and the last of a column that are there."""
+    for line in cells:
+        next(axes for axes in line if axes.get_visible()).set_ylabel(loss)
+    for column in cells.T:
+        lowest = [axes for axes in column if axes.get_visible()][-1]
+        style.epochs_axis(lowest)
+        lowest.tick_params(labelbottom=True)
 
 
 def check_phase(pairs: list[Pair], phase: int) -> None:

@@ -19,8 +19,10 @@ from bdr.report.protocols import rank
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ABOUT = "average accuracy against exemplars a class, without and with BDR, with the paper's numbers as hollow marks"
+MOST_COLUMNS = 4
 NEEDS = "runs without and with BDR at two or more memories a class (--memory 5/class, 20/class, ...)"
 
 
@@ -32,18 +34,7 @@ def draw(asked: Asked) -> Drawing:
     check_memories(told, pairs)
     panels = scenarios(told)
     runs = [run for panel in panels for pair in panel for run in pair.runs]
-    figure = style.blank(style.COLUMN if len(panels) < 3 else style.PAGE, 0.75 + 1.85 * -(-len(panels) // 4))
-    cells = figure.subplots(-(-len(panels) // 4), min(4, len(panels)), squeeze=False, sharey=True, sharex=True)
-    titles = panel_titles([panel[0].run for panel in panels], asked.printed, untold=("memory",))
-    rows: list[Row] = []
-    for axes, panel, title in zip(cells.flat, panels, titles, strict=False):
-        rows += [{"panel": title} | row for row in paint_panel(axes, panel, asked)]
-        axes.set(title=title, xlabel="exemplars a class")
-    for axes in cells.flat[len(panels) :]:
-        axes.set_visible(False)
-    for line in cells:
-        line[0].set_ylabel("average accuracy (%)")
-    style.shared_legend(figure, cells[0][0], columns=2)
+    figure, rows = paint_all(panels, asked)
     facts: dict[str, Any] = {"data": ["CIFAR-100"], "base": [50], "step": [10, 5]}
     shown = "CwD on CIFAR-100, B = 50, S = 10 and 5, of R = 5 to 40"
     return Drawing(
@@ -56,6 +47,24 @@ def draw(asked: Asked) -> Drawing:
         notes,
         unlike(runs, shown, title=["ucir+cwd", "ucir+cwd+bdr"], memory=["5/class", "20/class", "40/class"], **facts),
     )
+
+
+def paint_all(panels: list[list[Pair]], asked: Asked) -> tuple[Figure, list[Row]]:
+    """A panel a method and scenario; returns the figure and the numbers in it."""
+    lines, columns = -(-len(panels) // MOST_COLUMNS), min(MOST_COLUMNS, len(panels))
+    figure = style.blank(style.COLUMN if columns < 3 else style.PAGE, 0.75 + 1.85 * lines)
+    cells = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    titles = panel_titles([panel[0].run for panel in panels], asked.printed, untold=("memory",))
+    rows: list[Row] = []
+    for axes, panel, title in zip(cells.flat, panels, titles, strict=False):
+        rows += [{"panel": title} | row for row in paint_panel(axes, panel, asked)]
+        axes.set(title=title, xlabel="exemplars a class")
+    for axes in cells.flat[len(panels) :]:
+        axes.set_visible(False)
+    for line in cells:
+        line[0].set_ylabel("average accuracy (%)")
+    style.shared_legend(figure, cells[0][0], columns=2)
+    return figure, rows
 
 
 def exemplars(run: Run) -> int | None:

@@ -48,17 +48,8 @@ class Scene:
 def draw(asked: Asked) -> Drawing:
     pair, notes = chosen(asked)
     scene = embed_all(pair, shown_phases(pair), asked)
-    count = len(scene.phases)
-    figure = style.blank(0.3 + CELL * count, 0.5 + 4 * CELL)
-    cells = figure.subplots(4, count, squeeze=False)
-    for (side, phase), cloud in scene.clouds.items():
-        column = scene.phases.index(phase)
-        # without and with BDR below each other at the same moment: that is the comparison
-        places = [cells[2 * row + side][column] for row in range(2)]
-        for axes, moment in zip(places, MOMENTS, strict=True):
-            scatter(axes, cloud, moment, class_colours(list(cloud.labels)), size=0.8)
-        fix_limits(places, cloud)
-    name_rows(cells, scene, pair)
+    figure = style.blank(0.3 + CELL * len(scene.phases), 0.5 + 4 * CELL)
+    paint_all(figure.subplots(4, len(scene.phases), squeeze=False), scene)
     notes += name_classes(figure, scene)
     runs = [side.group.runs[0] for side in pair.sides()]
     return Drawing(
@@ -116,6 +107,17 @@ def embed_all(pair: Pair, phases: list[int], asked: Asked) -> Scene:
         asked.tell(f"t-SNE {number} of {len(wanted)}: phase {phase}, {side.label}")
         clouds[index, phase] = embedded(side.group.runs[0], phase, MOMENTS, BACKGROUND)
     return Scene(pair, phases, clouds)
+
+
+def paint_all(cells: np.ndarray, scene: Scene) -> None:
+    """Without and with BDR below each other at the same moment: that is the comparison."""
+    for (side, phase), cloud in scene.clouds.items():
+        column = scene.phases.index(phase)
+        places = [cells[2 * row + side][column] for row in range(2)]
+        for axes, moment in zip(places, MOMENTS, strict=True):
+            scatter(axes, cloud, moment, class_colours(list(cloud.labels)), size=0.8)
+        fix_limits(places, cloud)
+    name_rows(cells, scene, scene.pair)
 
 
 def name_rows(cells: np.ndarray, scene: Scene, pair: Pair) -> None:
