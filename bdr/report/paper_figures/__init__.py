@@ -54,6 +54,11 @@ def write_figure(name: str, asked: Asked, out: Path, formats: str | None = None)
     """Draw a figure and write its pictures, numbers and caption; returns the files, and what was left out."""
     module = module_of(name)
     place, chosen = place_of(out, name, formats)
+    for run in asked.runs:
+        if not run.phases:
+            raise UsageError(
+                f"{run.path} has no finished phase yet: leave it out, or go on with: bdr resume {run.path}"
+            )
     with styled():
         drawing = module.draw(asked)
         written = write_drawing(name, drawing, place, chosen)

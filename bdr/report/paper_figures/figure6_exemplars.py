@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ABOUT = "average accuracy against exemplars a class, without and with BDR, with the paper's numbers as hollow marks"
-MOST_COLUMNS = 4
+MOST_COLUMNS = 3  # as many as there are steps in the paper: a row a method
 NEEDS = "runs without and with BDR at two or more memories a class (--memory 5/class, 20/class, ...)"
 
 
@@ -88,12 +88,13 @@ def check_memories(told: list[Pair], pairs: list[Pair]) -> None:
 
 
 def scenarios(pairs: list[Pair]) -> list[list[Pair]]:
-    """Pairs that differ in the memory alone, smallest first; a panel each."""
+    """Pairs that differ in the memory alone, smallest first; a panel each, those of a method together."""
     found: dict[str, list[Pair]] = {}
     for pair in pairs:
         facts = {fact: value for fact, value in pair.run.protocol.items() if fact not in ("memory", "order")}
         found.setdefault(json.dumps([pair.method, facts], sort_keys=True, default=str), []).append(pair)
-    return [sorted(each, key=lambda pair: rank(exemplars(pair.run))) for each in found.values()]
+    panels = [sorted(each, key=lambda pair: rank(exemplars(pair.run))) for each in found.values()]
+    return sorted(panels, key=lambda panel: panel[0].method)
 
 
 def paint_panel(axes: Axes, pairs: list[Pair], asked: Asked) -> list[Row]:
