@@ -184,6 +184,32 @@ def report(
 
 
 @app.command()
+def figure(
+    which: Annotated[
+        str | None, typer.Argument(metavar="FIGURE", help="1, 3, 4, 5, 6 or 7 of the paper, or gradients.")
+    ] = None,
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN...", help="Runs, or folders of runs.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A folder, or a file: figure.pdf.")] = Path("figures"),
+    format_: Annotated[str | None, typer.Option("--format", help="pdf, png, svg; all if not given.")] = None,
+    phase: Annotated[int | None, typer.Option(min=1, help="Which phase 1, 4 and gradients show.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Say what each figure shows and needs.")] = False,
+) -> None:
+    """Draw a figure of the paper from run directories, with its numbers and its caption.
+
+    For example: bdr figure 4 runs -o figures --format pdf; bdr figure --list says what each shows and needs.
+    """
+    if list_:
+        from bdr.commands import list_figures
+
+        return list_figures()
+    if which is None or not runs:
+        raise UsageError("name a figure and the runs to draw it from: bdr figure 4 runs; bdr figure --list says more")
+    from bdr.commands import draw_figure
+
+    return draw_figure(which, runs, out, format_, phase)
+
+
+@app.command()
 def evaluate(
     run: RunPath,
     phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,

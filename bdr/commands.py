@@ -224,6 +224,27 @@ def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | N
         out.print(f"written: {path}", markup=False, soft_wrap=True)
 
 
+def draw_figure(which: str, paths: Sequence[Path], place: Path, formats: str | None, phase: int | None) -> None:
+    from bdr.paper.printed import printed
+    from bdr.report.paper_figures import Asked, write_figure
+
+    asked = Asked(gathered(paths), phase, printed(), lambda text: err.print(text, markup=False, soft_wrap=True))
+    written, notes = write_figure(which, asked, place, formats)
+    for note in notes:
+        err.print(f"note: {note}", markup=False, soft_wrap=True)
+    for path in written:
+        out.print(f"written: {path}", markup=False, soft_wrap=True)
+
+
+def list_figures() -> None:
+    from bdr.report.paper_figures import contents
+
+    table = Table("figure", "shows", "needs", box=None, padding=(0, 2, 0, 0))
+    for row in contents():
+        table.add_row(*row)
+    out.print(table)
+
+
 def evaluate_run(path: Path, phase: int | None, root: Path | None, device: str | None, as_json: bool) -> None:
     fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
     number, found = api.evaluate(path, phase, **fields)

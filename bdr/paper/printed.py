@@ -1,0 +1,25 @@
+"""What figures set beside ours: the paper's names of methods, and its accuracies by exemplars a class."""
+
+from __future__ import annotations
+
+from bdr.paper.cells import Cell, cells_of
+from bdr.paper.mapping import DATA, SPECS
+from bdr.report.paper_figures import Anchor, Printed
+
+TABLES = ["T4", "T6"]  # with and without BDR, at 20, 5 and 40 exemplars a class
+
+
+def printed() -> Printed:
+    names: dict[str, str] = {}
+    for name, title in SPECS.items():
+        names.setdefault(title, name)
+    return Printed(names, tuple(anchor for cell in cells_of(TABLES) if (anchor := anchor_of(cell)) is not None))
+
+
+def anchor_of(cell: Cell) -> Anchor | None:
+    """None for what is no average accuracy, or of data and methods that this version has not."""
+    known = cell.dataset in DATA and cell.base in SPECS and set(cell.parts[1:]) <= {"BDR"}
+    if not known or cell.metric != "avg_acc_top1" or cell.R is None or cell.value is None:
+        return None
+    title = SPECS[cell.base] + ("+bdr" if cell.balanced else "")
+    return Anchor(title, DATA[cell.dataset], cell.B, cell.S, cell.R, cell.value, cell.std)

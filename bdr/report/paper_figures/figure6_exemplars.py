@@ -1,0 +1,140 @@
+"""Figure 6: average accuracy against exemplars a class, without and with BDR, beside the paper's numbers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bdr.errors import UsageError
+from bdr.metrics import OverSeeds, spread
+from bdr.records import Run
+from bdr.report.groups import Group
+from bdr.report.paper_figures import style
+from bdr.report.paper_figures.captions import unlike
+from bdr.report.paper_figures.drawing import Anchor, Asked, Drawing, Row
+from bdr.report.paper_figures.pairs import Pair, Side, name_of, pairs_of, panel_titles
+from bdr.report.protocols import rank
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ABOUT = "average accuracy against exemplars a class, without and with BDR, with the paper's numbers as hollow marks"
+MOST_COLUMNS = 3  # as many as there are steps in the paper: a row a method
+NEEDS = "runs without and with BDR at two or more memories a class (--memory 5/class, 20/class, ...)"
+
+
+def draw(asked: Asked) -> Drawing:
+    pairs, notes = pairs_of(asked.runs, "6")
+    told = [pair for pair in pairs if exemplars(pair.run) is not None]
+    others = [f"{pair.method} ({pair.without.protocol})" for pair in pairs if pair not in told]
+    notes += [f"Left out, since their memory is a total: {', '.join(others)}."] if others else []
+    check_memories(told, pairs)
+    panels = scenarios(told)
+    runs = [run for panel in panels for pair in panel for run in pair.runs]
+    figure, rows = paint_all(panels, asked)
+    facts: dict[str, Any] = {"data": ["CIFAR-100"], "base": [50], "step": [10, 5]}
+    shown = "CwD on CIFAR-100, B = 50, S = 10 and 5, of R = 5 to 40"
+    return Drawing(
+        figure,
+        "Average incremental accuracy against the number of exemplars kept of each class, without and with BDR. "
+        "Filled marks are these runs, with their standard deviation over seeds where there are several; hollow marks "
+        "are the numbers of the paper's tables.",
+        runs,
+        rows,
+        notes,
+        unlike(runs, shown, title=["ucir+cwd", "ucir+cwd+bdr"], memory=["5/class", "20/class", "40/class"], **facts),
+    )
+
+
+def paint_all(panels: list[list[Pair]], asked: Asked) -> tuple[Figure, list[Row]]:
+    """A panel a method and scenario; returns the figure and the numbers in it."""
+    lines, columns = -(-len(panels) // MOST_COLUMNS), min(MOST_COLUMNS, len(panels))
+    figure = style.blank(style.COLUMN if columns < 3 else style.PAGE, 0.75 + 1.85 * lines)
+    cells = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    titles = panel_titles([panel[0].run for panel in panels], asked.printed, untold=("memory",))
+    rows: list[Row] = []
+    for axes, panel, title in zip(cells.flat, panels, titles, strict=False):
+        rows += [{"panel": title} | row for row in paint_panel(axes, panel, asked)]
+        axes.set(title=title, xlabel="exemplars a class")
+    for axes in cells.flat[len(panels) :]:
+        axes.set_visible(False)
+    for line in cells:
+        line[0].set_ylabel("average accuracy (%)")
+    style.shared_legend(figure, cells[0][0], columns=2)
+    return figure, rows
+
+
+def exemplars(run: Run) -> int | None:
+    """20 of `20/class`; None for a total."""
+    count, _, kind = str(run.protocol.get("memory")).partition("/")
+    return int(count) if kind == "class" and count.isdigit() else None
+
+
+def check_memories(told: list[Pair], pairs: list[Pair]) -> None:
+    found = sorted({count for pair in told if (count := exemplars(pair.run)) is not None})
+    if len(found) > 1:
+        return
+    here = f"only {found[0]} a class" if found else f"a memory of {pairs[0].run.protocol.get('memory')}"
+    fewer = "20/class" if found == [5] else "5/class"
+    facts = f"--data {pairs[0].run.protocol.get('data')} --base {pairs[0].run.protocol.get('base')}"
+    command = f"bdr sweep {pairs[0].method} {pairs[0].method}+bdr {facts} --step {pairs[0].run.protocol.get('step')}"
+    raise UsageError(
+        f"figure 6 needs runs at two or more memories a class, and these have {here}; make others with: "
+        f"{command} --memory {fewer}"
+    )
+
+
+def scenarios(pairs: list[Pair]) -> list[list[Pair]]:
+    """Pairs that differ in the memory alone, smallest first; a panel each, those of a method together."""
+    found: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        facts = {fact: value for fact, value in pair.run.protocol.items() if fact not in ("memory", "order")}
+        found.setdefault(json.dumps([pair.method, facts], sort_keys=True, default=str), []).append(pair)
+    panels = [sorted(each, key=lambda pair: rank(exemplars(pair.run))) for each in found.values()]
+    return sorted(panels, key=lambda panel: panel[0].method)
+
+
+def paint_panel(axes: Axes, pairs: list[Pair], asked: Asked) -> list[Row]:
+    rows: list[Row] = []
+    for index in (0, 1):
+        sides = [pair.sides()[index] for pair in pairs]
+        ours = [(exemplars(side.group.runs[0]) or 0, averages(side.group)) for side in sides]
+        printed = anchors_of(sides[0].group.runs[0], asked)
+        paint(axes, sides[0], ours, printed)
+        method = name_of(sides[0].group.runs[0], asked.printed)
+        rows += [{"method": method, "exemplars": r, "from": "runs", **found._asdict()} for r, found in ours]
+        rows += [
+            {"method": method, "exemplars": each.exemplars, "from": "paper", "mean": each.average}
+            | {"spread": each.deviation}
+            for each in printed
+        ]
+    ticks = sorted({int(row["exemplars"]) for row in rows})
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.margins(x=0.1, y=0.12)
+    return rows
+
+
+def averages(group: Group) -> OverSeeds:
+    return spread([each["average"] for each in group.summaries])
+
+
+def anchors_of(run: Run, asked: Asked) -> list[Anchor]:
+    """What the paper prints of this method under this protocol, whatever the memory."""
+    facts = tuple(run.protocol.get(fact) for fact in ("data", "base", "step"))
+    mine = [each for each in asked.printed.anchors if each.title == run.title]
+    return sorted((e for e in mine if (e.data, e.base, e.step) == facts), key=lambda each: each.exemplars)
+
+
+def paint(axes: Axes, side: Side, ours: list[tuple[int, OverSeeds]], printed: list[Anchor]) -> None:
+    places, means = [r for r, _ in ours], [found.mean or np.nan for _, found in ours]
+    bars = [found.spread or np.nan for _, found in ours]
+    line: dict[str, Any] = {"color": side.colour, "marker": side.marker}
+    axes.errorbar(places, means, yerr=bars, linestyle="", capsize=2, color=side.colour, zorder=3)
+    axes.plot(places, means, linestyle=side.dashes, label=side.label, zorder=3, **line)
+    if printed:
+        hollow: dict[str, Any] = {"linestyle": ":", "linewidth": 0.8, "markerfacecolor": "none", "markersize": 6.5}
+        label = f"{side.label}, paper"
+        axes.plot([e.exemplars for e in printed], [e.average for e in printed], label=label, **hollow, **line)

@@ -1,0 +1,148 @@
+"""A method beside itself with BDR: which runs are such a pair, and what it is called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bdr.errors import UsageError
+from bdr.records import Run
+from bdr.report.groups import Group, group_runs
+from bdr.report.paper_figures.drawing import Printed
+from bdr.report.paper_figures.style import BALANCED, WITHOUT
+from bdr.report.protocols import PROPER_NAMES, settings_of
+
+MODULE = "bdr"
+FACTS = {"data": "{}", "base": "B = {}", "step": "S = {}", "memory": "R = {}", "net": "{}"}  # in titles of panels
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two, as it is drawn."""
+
+    group: Group
+    label: str
+    colour: str
+    marker: str
+    dashes: Any  # as matplotlib takes a line style
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A method without and with BDR, under one protocol and with the same settings otherwise."""
+
+    method: str  # the title without BDR
+    without: Group
+    balanced: Group
+
+    @property
+    def run(self) -> Run:
+        return self.without.runs[0]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [*self.without.runs, *self.balanced.runs]
+
+    def sides(self) -> tuple[Side, Side]:
+        return (
+            Side(self.without, "without BDR", WITHOUT, "o", (0, (4, 1.2))),
+            Side(self.balanced, "with BDR", BALANCED, "s", "-"),
+        )
+
+
+def is_balanced(run: Run) -> bool:
+    return MODULE in run.title.split("+")
+
+
+def method_of(run: Run) -> str:
+    """The title without BDR."""
+    return "+".join(part for part in run.title.split("+") if part != MODULE)
+
+
+def name_of(run: Run, printed: Printed) -> str:
+    """`CwD`, as the paper calls it, or as it was typed; with BDR, that too."""
+    method = method_of(run)
+    return printed.names.get(method, method) + (" + BDR" if is_balanced(run) else "")
+
+
+def _apart(group: Group) -> tuple[str, str, str]:
+    settings = {name: value for name, value in settings_of(group.runs[0]).items() if not name.startswith(f"{MODULE}.")}
+    return group.protocol, method_of(group.runs[0]), json.dumps(settings, sort_keys=True, default=str)
+
+
+def own_settings(group: Group) -> int:
+    """How many settings of BDR a group was given: the one with none is BDR as it is."""
+    return sum(name.startswith(f"{MODULE}.") for name in settings_of(group.runs[0]))
+
+
+def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
+    """All pairs, and a note for each group of runs that is in none of them."""
+    groups = group_runs(runs)
+    kinds: dict[Any, list[Group]] = {}
+    for group in groups:
+        kinds.setdefault(_apart(group), []).append(group)
+    found = [pair for kind in kinds.values() if (pair := _pair(kind)) is not None]
+    if not found:
+        raise _no_pair(groups, figure)
+    used = {id(group) for pair in found for group in (pair.without, pair.balanced)}
+    return found, left_out([group for group in groups if id(group) not in used])
+
+
+def _pair(kind: list[Group]) -> Pair | None:
+    without = [group for group in kind if not is_balanced(group.runs[0])]
+    balanced = sorted((group for group in kind if is_balanced(group.runs[0])), key=own_settings)
+    return Pair(method_of(without[0].runs[0]), without[0], balanced[0]) if without and balanced else None
+
+
+def left_out(groups: list[Group]) -> list[str]:
+    """A note for variants of BDR, and one for methods that stand alone."""
+    variants = [group.label for group in groups if own_settings(group)]
+    alone = [f"{group.label} ({group.protocol})" for group in groups if not own_settings(group)]
+    return [
+        *([f"Left out, since BDR as it is was there too: {', '.join(variants)}."] if variants else []),
+        *([f"Left out, since there is nothing to pair them with: {', '.join(alone)}."] if alone else []),
+    ]
+
+
+def _no_pair(groups: list[Group], figure: str) -> UsageError:
+    there = groups[0].runs[0]
+    missing = method_of(there) if is_balanced(there) else f"{there.title}+{MODULE}"
+    return UsageError(
+        f"figure {figure} sets a method beside itself with BDR, and there is only {groups[0].label} "
+        f"({groups[0].protocol}): name the other's run too, or make it with: {command_for(there, missing)}"
+    )
+
+
+def command_for(run: Run, title: str | None = None, *options: str) -> str:
+    """What to type for a run like this one, of another method or with further options."""
+    facts = {name: run.protocol.get(name) for name in ("data", "base", "step", "memory")}
+    given = [f"--{name} {value}" for name, value in facts.items() if value is not None]
+    return " ".join(["bdr run", title or run.title, *given, *options])
+
+
+def analysed(run: Run) -> str:
+    """What to type for the same run with all that --analyse logs: elsewhere, since a run is analysed from its start."""
+    return command_for(run, None, f"--seed {run.seed} --analyse --runs analysed")
+
+
+def panel_titles(runs: Sequence[Run], printed: Printed, untold: Sequence[str] = ()) -> list[str]:
+    """`CwD, S = 10` for each run, with every further fact that tells them apart."""
+    values = {fact: {str(run.protocol.get(fact)) for run in runs} for fact in FACTS if fact not in untold}
+    told = [fact for fact, each in values.items() if fact == "step" or len(each) > 1]
+    titles = [", ".join([plain_name(run, printed), *facts_of(run, told)]) for run in runs]
+    return [
+        title if titles.count(title) == 1 else f"{title} [{run.fingerprint}]"
+        for run, title in zip(runs, titles, strict=True)
+    ]
+
+
+def plain_name(run: Run, printed: Printed) -> str:
+    return printed.names.get(method_of(run), method_of(run))
+
+
+def facts_of(run: Run, facts: Sequence[str]) -> list[str]:
+    shown = run.protocol | {"data": PROPER_NAMES.get(str(run.protocol.get("data")), run.protocol.get("data"))}
+    shown["memory"] = str(run.protocol.get("memory")).removesuffix("/class")
+    return [FACTS[fact].format(shown[fact]) for fact in facts if run.protocol.get(fact) is not None]

@@ -1,0 +1,105 @@
+"""How a figure looks: sized for print, without ornament, and one colour for each thing in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bdr.errors import UsageError
+from bdr.report.plots import PALETTE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMN, PAGE = 3.5, 7.16  # inches: the width of a column and of a page of two
+INK, SOFT, RULE, FAINT = "#1c1f24", "#5b626d", "#c9ced6", "#eef0f3"
+WITHOUT, BALANCED = PALETTE[0], PALETTE[1]  # a method, and the same method with BDR, as on the page of `bdr report`
+# Paul Tol's muted colours, for classes: apart from each other under the common colour blindnesses, and none of them
+# taken for one of the two above
+CLASS_COLOURS = (
+    *("#332288", "#88ccee", "#44aa99", "#117733", "#999933"),
+    *("#ddcc77", "#cc6677", "#882255", "#aa4499", "#7f7f7f"),
+)
+DPI = 220  # of PNG files, and of the dense parts of the others
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same lines break in the same places everywhere
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 7.5,
+    "axes.titlepad": 4,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "legend.borderaxespad": 0.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "hatch.linewidth": 0.5,
+    "xtick.major.size": 2,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "xtick.major.width": 0.6,
+    "text.parse_math": False,
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
+    "pdf.fonttype": 42,  # TrueType, cut to the letters that occur: journals refuse Type 3
+    "svg.fonttype": "path",  # letters as shapes, so that no font is missing where it is opened
+    "svg.hashsalt": "bdr",  # the same runs give the same file
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color", "axes.edgecolor"), SOFT),
+    **dict.fromkeys(("xtick.labelcolor", "ytick.labelcolor"), INK),
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The style, and matplotlib itself or what to install."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError("figures need matplotlib, which is not installed: pip install 'bdr[figures]'") from error
+    style: Any = STYLE  # its type lists every setting that there is
+    with matplotlib.rc_context(style):
+        yield
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that finds its own margins."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def epochs_axis(axes: Axes, label: str = "epoch") -> None:
+    """A logarithmic axis with plain numbers: destruction is over after a few of many epochs."""
+    axes.set_xscale("log")
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
+
+
+def shared_legend(figure: Figure, axes: Axes, columns: int = 4) -> None:
+    """One legend for all panels, above them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.4)
+
+
+def bare(axes: Axes) -> None:
+    """A frame and nothing else: distances in a t-SNE have no unit."""
+    axes.set(xticks=[], yticks=[])
+    axes.grid(False)
+    axes.spines[:].set(visible=True, color=RULE)

@@ -1,0 +1,273 @@
+"""The paper's figures are drawn from run directories alone, with their numbers and captions beside them."""
+
+import csv
+import shlex
+import sys
+
+import numpy as np
+import pytest
+import typer
+from analysed import EPOCH, make_run
+
+from bdr.cli import app, main
+from bdr.config import fields_of
+from bdr.errors import BdrError, UsageError
+from bdr.metrics import first_stage
+from bdr.paper.printed import printed
+from bdr.plugins import PLUGINS
+from bdr.report.paper_figures import FIGURES, Asked, contents, style, write_figure
+from bdr.report.paper_figures.embedding import embedded
+from bdr.report.paper_figures.figure5_momenta import DEFAULTS
+from bdr.report.paper_figures.files import as_csv, place_of
+from bdr.report.paper_figures.pairs import pairs_of, panel_titles
+from bdr.report.plots import PALETTE
+
+BOTH = ("ucir+cwd", "ucir+cwd+bdr")
+PRINTED = printed()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A method without and with BDR, analysed, at two memories and two seeds, and a grid of m and m'."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = [make_run(folder, title, seed, 70 + seed % 2) for title in BOTH for seed in (1993, 1994)]
+    found += [make_run(folder, title, memory="5/class", average=75) for title in BOTH]
+    grid = [(0.2, 0.2, 60), (0.2, 0.8, 61), (1.0, 0.2, 64)]
+    settings = [({"bdr": {"m": m, "m_prime": other}}, average) for m, other, average in grid]
+    return found + [make_run(folder, BOTH[1], settings=each, average=a, analyse=False) for each, a in settings]
+
+
+def draw(name, runs, out, formats="svg", **asked):
+    """The files by their names' endings, and the rows of the first table."""
+    files, _ = write_figure(name, Asked(list(runs), printed=PRINTED, **asked), out, formats)
+    return files, table(next(file for file in files if file.suffix == ".csv"))
+
+
+def table(file):
+    with file.open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def typed(*words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["bdr", *map(str, words)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    return left.value.code
+
+
+# Files
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_pictures_numbers_and_a_caption(name, runs, tmp_path):
+    files, rows = draw(name, runs, tmp_path)
+    stem = f"figure-{name}" if name.isdigit() else name
+    assert {file.name for file in files} >= {f"{stem}.svg", f"{stem}.csv", f"{stem}.txt"}
+    assert len(rows) > 3
+    caption = (tmp_path / f"{stem}.txt").read_text()
+    for part in ("Seeds: n = ", "Protocol:\n- digits B4 S2, 3/class", "Differs from the paper:", "Runs:\n- "):
+        assert part in caption
+
+
+def test_the_same_runs_give_the_same_files_of_each_format_with_their_letters_inside(runs, tmp_path):
+    first, second = (draw("5", runs, tmp_path / name, None)[0] for name in ("once", "again"))
+    assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
+    pdf, png, svg = (file.read_bytes() for file in first[:3])
+    assert [pdf[:5], png[1:4], svg[:5]] == [b"%PDF-", b"PNG", b"<?xml"]
+    assert b"FontFile2" in pdf
+    assert b"<text" not in svg
+
+
+def test_a_file_name_tells_its_format_and_anything_else_is_a_folder(tmp_path):
+    assert place_of(tmp_path / "a.pdf", "4", None) == (tmp_path / "a", ("pdf",))
+    assert place_of(tmp_path / "a.pdf", "4", "svg,png") == (tmp_path / "a", ("svg", "png"))
+    assert place_of(tmp_path / "v1.2", "4", "png") == (tmp_path / "v1.2" / "figure-4", ("png",))
+    for out, formats, message in (("a.jpg", None, "no format 'jpg'"), ("b", "pdf,gif", "no format 'gif'")):
+        with pytest.raises(UsageError, match=message):
+            place_of(tmp_path / out, "4", formats)
+    with pytest.raises(UsageError, match="names no format"):
+        place_of(tmp_path / "c", "4", ",")
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(UsageError, match="is a file and no picture"):
+        place_of(tmp_path / "notes", "4", None)
+
+
+def test_a_table_has_nothing_where_there_is_no_number():
+    assert as_csv([{"a": np.float64(1 / 3), "b": None}, {"a": float("nan"), "b": "x"}]) == "a,b\n0.333333,\n,x\n"
+
+
+# Numbers
+
+
+def test_boxes_are_quartiles_of_all_iterations_of_all_seeds(runs, tmp_path):
+    files, rows = draw("3", runs, tmp_path)
+    row = next(row for row in rows if (row["method"], row["phase"], row["panel"][-5:]) == ("CwD", "2", "R = 3"))
+    values = np.concatenate([first_stage(run, 2, "distillation") for run in runs[:2]])
+    assert float(row["median"]) == pytest.approx(np.median(values), rel=1e-4)
+    assert float(row["quartile_3"]) == pytest.approx(np.quantile(values, 0.75), rel=1e-4)
+    reach = float(row["quartile_3"]) + 1.5 * (float(row["quartile_3"]) - float(row["quartile_1"]))
+    assert int(row["outliers"]) == (values > reach).sum()
+    assert int(row["outliers"]) > 0
+    extremes = table(next(file for file in files if file.name == "figure-3-extremes.csv"))
+    assert float(extremes[0]["max"]) >= float(extremes[0]["min"]) > 0
+
+
+def test_curves_are_of_the_second_phase_by_epoch_with_its_extremes(runs, tmp_path):
+    _, rows = draw("4", runs[4:6], tmp_path)
+    assert {row["phase"] for row in rows} == {"2"}
+    first = first_stage(runs[4], 2, "distillation")[:EPOCH]
+    found = [float(rows[0][name]) for name in ("mean", "min", "max")]
+    assert found == pytest.approx([first.mean(), first.min(), first.max()], rel=1e-4)
+    assert {row["phase"] for row in draw("4", runs[4:6], tmp_path, phase=1)[1]} == {"1"}
+
+
+def test_the_heat_map_marks_the_best_cell_and_those_without_a_run(runs, tmp_path):
+    _, rows = draw("5", [*runs[:1], *runs[6:]], tmp_path)
+    cells = {(row["m"], row["m_prime"]): row for row in rows}
+    assert [key for key, row in cells.items() if row["best"] == "1"] == [("1", "0.2")]
+    assert (cells["1", "0.8"]["mean"], cells["1", "0.8"]["n"]) == ("", "0")
+
+
+def test_what_was_not_set_counts_as_the_plug_in_has_it():
+    assert {name: fields_of(PLUGINS["bdr"])[name.removeprefix("bdr.")][1] for name in DEFAULTS} == DEFAULTS
+
+
+def test_accuracies_stand_beside_those_of_the_paper(tmp_path):
+    facts = {"data": "cifar100", "base": 50, "step": 10}
+    made = [make_run(tmp_path, t, memory=m, analyse=False, **facts) for t in BOTH for m in ("5/class", "20/class")]
+    _, rows = draw("6", made, tmp_path / "out")
+    printed = {(row["method"], row["exemplars"]): float(row["mean"]) for row in rows if row["from"] == "paper"}
+    assert printed["CwD", "5"] == 56.32
+    assert printed["CwD + BDR", "5"] == 63.33
+    assert printed["CwD", "20"] == 67.05
+    assert printed["CwD + BDR", "40"] == 70.53
+    assert sum(row["from"] == "runs" for row in rows) == 4
+
+
+def test_accuracies_have_their_spread_over_seeds(runs, tmp_path):
+    _, rows = draw("6", runs, tmp_path)
+    found = {(row["method"], row["exemplars"]): row for row in rows}
+    assert float(found["CwD", "3"]["mean"]) == 70.5
+    assert float(found["CwD", "3"]["spread"]) == pytest.approx(0.5**0.5)
+    assert found["CwD", "5"]["spread"] == ""
+
+
+def test_gradients_are_balanced_with_bdr_and_batches_without_new_images_are_left_out(runs, tmp_path):
+    _, rows = draw("gradients", runs, tmp_path)
+    medians = {(row["method"], row["phase"]): float(row["median"]) for row in rows}
+    assert medians["CwD", "1"] == pytest.approx(6, rel=0.2)
+    assert medians["CwD + BDR", "1"] == pytest.approx(1.5, rel=0.2)
+
+
+def test_the_moments_of_a_phase_share_one_embedding_of_the_same_images(runs):
+    cloud = embedded(runs[0], 1, ("start", "peak", "end"), background=5)
+    assert {points.shape for points in cloud.points.values()} == {(4 * (3 + 5), 2)}
+    assert cloud.exemplar.sum() == 12
+    assert cloud.steps["peak"] == 12
+    centres = {m: np.array([p[cloud.labels == c].mean(0) for c in range(4)]) for m, p in cloud.points.items()}
+    assert np.std(centres["start"]) > np.std(centres["peak"])
+
+
+# Which runs
+
+
+def test_plain_bdr_is_the_pair_of_a_method_and_other_settings_are_named(runs):
+    pairs, notes = pairs_of(runs, "4")
+    assert [len(pair.balanced.runs) for pair in pairs] == [2, 1]
+    assert "bdr.m=0.2 bdr.m_prime=0.8" in notes[0]
+    assert panel_titles([pair.run for pair in pairs], PRINTED) == ["CwD, S = 2, R = 3", "CwD, S = 2, R = 5"]
+    assert [side.colour for side in pairs[0].sides()] == [style.WITHOUT, style.BALANCED] == list(PALETTE[:2])
+
+
+def test_a_method_without_distillation_is_drawn_by_its_loss_on_old_classes(tmp_path, monkeypatch):
+    made = [make_run(tmp_path, title, analyse=False) for title in ("replay", "replay+bdr")]
+    steps = {id(run): run.steps for run in made}
+    for run in made:
+        monkeypatch.setitem(vars(run), "steps", lambda p, run=run: steps[id(run)](p) | {"distillation": NOTHING})
+    NOTHING = np.full(len(steps[id(made[0])](1)["ce_old"]), np.nan)
+    files, _ = draw("4", made, tmp_path / "out")
+    assert "not all of these methods have such a term" in files[-1].read_text()
+
+
+# Refusals
+
+
+def hint(error):
+    """The command that a message ends with."""
+    return shlex.split(str(error.value).rsplit("with: bdr ", 1)[1])
+
+
+@pytest.mark.parametrize("name", ["1", "7", "gradients"])
+def test_runs_that_were_not_analysed_are_named_with_what_to_type(name, tmp_path):
+    made = [make_run(tmp_path, title, analyse=False) for title in BOTH]
+    with pytest.raises(UsageError, match=f"figure {name} needs .* has none") as error:
+        draw(name, made, tmp_path / "out")
+    assert str(made[0].path) in str(error.value)
+    words = hint(error)
+    assert words[:2] == ["run", "ucir+cwd"]
+    assert "--analyse" in words
+    typer.main.get_command(app).commands["run"].make_context("bdr", words[1:])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_method_alone_names_its_other_half(runs, tmp_path):
+    with pytest.raises(UsageError, match="there is only ucir") as error:
+        draw("3", runs[:2], tmp_path)
+    assert hint(error)[:2] == ["run", "ucir+cwd+bdr"]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "message"),
+    [
+        ("2", {}, "a drawing of the method"),
+        ("8", {}, "no figure '8'; there are 1, 3, 4, 5, 6, 7, gradients"),
+        ("4", {"phase": 9}, "no incremental phase 9, its last one is 2: use --phase 2"),
+        ("1", {"phase": 9}, "no snapshots of phase 9; there are those of 1, 2"),
+        ("gradients", {"phase": 9}, "not all runs have gradients of phase 9"),
+        ("5", {}, "several values of m and m', and there is m = 0.8, m' = 0.8"),
+        ("6", {}, "only 3 a class"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(name, asked, message, runs, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        draw(name, runs[:4], tmp_path, **asked)
+
+
+@pytest.mark.parametrize(("missing", "name"), [("matplotlib", "4"), ("sklearn.manifold", "1")])
+def test_what_is_not_installed_is_named(missing, name, runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UsageError, match=r"not installed: pip install 'bdr\[figures\]'"):
+        draw(name, runs, tmp_path)
+
+
+def test_a_run_without_a_finished_phase_is_named(runs, tmp_path):
+    begun = make_run(tmp_path, analyse=False, phases=[])
+    with pytest.raises(UsageError, match="has no finished phase yet"):
+        draw("4", [*runs, begun], tmp_path / "out")
+
+
+def test_damaged_snapshots_are_named(tmp_path):
+    run = make_run(tmp_path)
+    (run.path / "phase-01" / "snapshots.npz").write_bytes(b"half")
+    with pytest.raises(BdrError, match=r"snapshots.npz is damaged"):
+        draw("1", [run], tmp_path / "out")
+
+
+# The command
+
+
+def test_the_command_writes_and_lists(runs, tmp_path, monkeypatch, capsys):
+    folder = runs[0].path.parent
+    assert typed("figure", "4", folder, "-o", tmp_path / "curves.svg", monkeypatch=monkeypatch) == 0
+    said = capsys.readouterr()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "curves.svg", "curves.txt"]
+    assert "curves.svg" in said.out
+    assert "note: Left out" in said.err
+    assert typed("figure", "--list", monkeypatch=monkeypatch) == 0
+    assert "--analyse" in capsys.readouterr().out
+    assert typed("figure", "4", monkeypatch=monkeypatch) == 2
+    assert "bdr figure 4 runs" in capsys.readouterr().err
+
+
+def test_the_list_has_every_figure():
+    assert [name for name, _, _ in contents()] == list(FIGURES)
