@@ -267,7 +267,7 @@ def snapshots(counts=(3, 3, 4, 4), old=2):
     torch.manual_seed(0)
     net = make_flat(LinearHead)
     net.head.grow(len(counts))
-    return Snapshots(net, pool, pool.memory.tolist())
+    return Snapshots(net, pool, old, pool.memory.tolist())
 
 
 def log_of(epoch, values, name="ce_old"):

@@ -71,9 +71,9 @@ def norms_of_parts(pull: Tensor, features: Tensor, scale: Tensor | float, old: T
     return norms.masked_fill(shares.sum(1) == 0, math.nan)
 
 
-def spread_evenly(old: int) -> list[int]:
-    """At most ten of the old classes: the same ones whatever is trained."""
-    return sorted({round(place) for place in np.linspace(0, old - 1, min(CLASSES, old))})
+def spread_evenly(classes: int) -> list[int]:
+    """At most ten of so many classes: the same ones whatever is trained."""
+    return sorted({round(place) for place in np.linspace(0, classes - 1, min(CLASSES, classes))})
 
 
 def principal_axes(features: Tensor) -> Tensor:
@@ -106,15 +106,15 @@ def as_it_was(net: nn.Module, held: Sequence[Tensor]) -> Iterator[None]:
 
 
 class Snapshots:
-    """Features of all training images of some old classes, exemplars or not, in the course of a phase's first stage.
+    """Features of all training images of some first classes, exemplars or not, in the course of a phase's first stage.
 
     Start and end are looked at when they come. Where the peak lies is known only afterwards: at every new maximum of
     the epochs' means the weights are held, and the last ones held are looked at.
     """
 
-    def __init__(self, net: nn.Module, pool: Pool, exemplars: Sequence[int]) -> None:
+    def __init__(self, net: nn.Module, pool: Pool, first: int, exemplars: Sequence[int]) -> None:
         self.net, self.pool, labels = net, pool, pool.store.labels
-        self.classes = spread_evenly(pool.phase.old)
+        self.classes = spread_evenly(first)  # old in every later phase, so that one can follow them
         self.rows = torch.isin(labels, torch.tensor(self.classes, device=labels.device)).nonzero().flatten()
         self.exemplar = np.isin(self.rows.cpu().numpy(), list(exemplars))
         self.steps: dict[str, int] = {}  # made before each of the moments

@@ -165,7 +165,7 @@ class Experiment:
         if self.memory.covers(phase):
             pool.memory = self.memory.rows(self.device)
         if self.analyse and not phase.first:
-            self.snapshots = Snapshots(self.method.net, pool, self.replayed)
+            self.snapshots = Snapshots(self.method.net, pool, self.phases[0].seen, self.replayed)
             if not fresh:
                 self.snapshots.restore(self.waiting)
         if fresh:
