@@ -83,7 +83,7 @@ def rows_of(comparison: Comparison, protocol: str) -> list[Row]:
 
 
 def chosen(rows: Sequence[Row]) -> Row:
-    """The best without settings of its own, since of many one is best by luck; of two rows, the one built on the other."""
+    """The best without settings of its own, since of many one is best by luck; of two, the one built on the other."""
     plain = [row for row in rows if not has_own_settings(row.group)] or list(rows)
     built = [row for row in plain if row.gain]
     return built[0] if len(plain) == 2 and len(built) == 1 else max(plain, key=lambda row: row.average)

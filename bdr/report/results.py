@@ -56,12 +56,12 @@ def keyed_tables(groups: list[Group], sheets: list[Sheet]) -> Html:
 
 def results(comparison: Comparison) -> Html:
     """The summary table of each protocol, and the notes below."""
-    sheets = tested_sheets(comparison)
+    sheets = sheets_with_p(comparison)
     notes = listing(sheets[-1].notes, class_="notes")
     return section("Results", keyed_tables(comparison.groups, sheets), notes, name="results")
 
 
-def tested_sheets(comparison: Comparison) -> list[Sheet]:
+def sheets_with_p(comparison: Comparison) -> list[Sheet]:
     """The sheets of a comparison, with a p value beside each gain where any row has pairs enough."""
     sheets = comparison_sheets(comparison)
     if "gain" not in sheets[0].header:

@@ -20,7 +20,10 @@ def paired_p(difference: OverSeeds) -> float | None:
 
 def two_sided_p(t: float, freedom: int) -> float:
     """P(|T| >= |t|) of Student's distribution."""
-    return incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+    square = t * t
+    if square < freedom:  # near 1 the other side loses no digits
+        return 1 - incomplete_beta(square / (freedom + square), 0.5, freedom / 2)
+    return incomplete_beta(freedom / (freedom + square), freedom / 2, 0.5)
 
 
 def incomplete_beta(x: float, a: float, b: float) -> float:

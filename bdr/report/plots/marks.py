@@ -14,7 +14,7 @@ SHAPES = ("circle", "square", "up", "diamond", "down", "cross", "ring", "bar")
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 3", "14 3 2 3 2 3")
 MOST = len(SHAPES)  # lines in one plot
 LEAST_GAP = 15.0  # between the names of two lines
-BESIDE = ((0, -13), (31, -2), (-31, -2), (31, 12), (-31, 12), (0, 16))  # where the height of a peak may stand
+BESIDE = ((0, -13), (36, -3), (-36, -3), (36, 12), (-36, 12), (0, 16))  # where the height of a peak may stand
 WIDE, HIGH = 38.0, 13.0  # the room that it takes
 OUTLINES = {
     "square": "M-3.6-3.6h7.2v7.2h-7.2z",
