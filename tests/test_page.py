@@ -178,7 +178,7 @@ def copies(run, folder, *names):
 @pytest.fixture
 def junk(runs, tmp_path):
     """A good run among damaged, empty, half-written and foreign ones."""
-    good, torn, empty, foreign, odd, half = copies(runs[0], tmp_path, "good", "torn", "empty", "foreign", "odd", "half")
+    _, torn, empty, foreign, odd, half = copies(runs[0], tmp_path, "good", "torn", "empty", "foreign", "odd", "half")
     (torn / "run.json").write_text('{"title": ')
     (empty / "phases.jsonl").write_text("")
     (foreign / "run.json").write_text(json.dumps({"name": "of another program"}))

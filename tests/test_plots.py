@@ -75,7 +75,7 @@ def test_old_classes_begin_with_the_second_phase_and_forgetting_ends_with_that_o
 @pytest.mark.parametrize("name", ["ce_old", "distillation"])
 def test_a_destruction_curve_is_the_moving_mean_and_its_peak_is_the_metric(runs, name):
     group = group_runs(runs[:1])[0]
-    course = course_of(group, 1, name)
+    course = course_of(group, 1, name, points=50)
     series, window = runs[0].steps(1)[name], runs[0].phases[1]["steps_per_epoch"]
     np.testing.assert_allclose(course.mean[window - 1 :], moving_mean(series, window))
     np.testing.assert_allclose(course.mean[:window], [series[:end].mean() for end in range(1, window + 1)], rtol=1e-5)

@@ -53,20 +53,17 @@ def peak_of(group: Group, phase: int, name: str) -> float:
 
 @dataclass(frozen=True)
 class Course:
-    """A series of a group over one phase: mean and spread over seeds, and where it peaks."""
+    """A series of a group over one phase: mean and spread over seeds, where it peaks, and which points are drawn."""
 
     epochs: np.ndarray
     mean: np.ndarray
     spread: np.ndarray
     top: int
     peak: float
-
-    def kept(self, points: int) -> np.ndarray:
-        """The places that are drawn, the peak among them."""
-        return np.union1d(thinned(self.mean, points, log=True), [self.top])
+    kept: np.ndarray
 
 
-def course_of(group: Group, phase: int, name: str) -> Course | None:
+def course_of(group: Group, phase: int, name: str, points: int) -> Course | None:
     """None where no run recorded it."""
     curves = common([smoothed(run, phase, name) for run in group.runs])
     if not np.isfinite(curves).any():
@@ -74,7 +71,9 @@ def course_of(group: Group, phase: int, name: str) -> Course | None:
     window = steps_per_epoch(group.runs[0], phase)
     mean, spread = mean_and_spread(curves)
     epochs = np.arange(1, len(mean) + 1) / window
-    return Course(epochs, mean, spread, _top(mean, window), peak_of(group, phase, name))
+    top = _top(mean, window)
+    kept = np.union1d(thinned(mean, points, log=True), [top])
+    return Course(epochs, mean, spread, top, peak_of(group, phase, name), kept)
 
 
 def _top(mean: np.ndarray, window: int) -> int:
@@ -85,7 +84,7 @@ def _top(mean: np.ndarray, window: int) -> int:
 
 def destruction_curve(groups: Sequence[Group], phase: int, name: str = "ce_old", points: int = 200) -> Plot:
     """A series ("ce_old" or "distillation") over one phase; by the logarithm of time, since it all happens early."""
-    found = {index: each for index, group in enumerate(groups) if (each := course_of(group, phase, name))}
+    found = {index: each for index, group in enumerate(groups) if (each := course_of(group, phase, name, points))}
     labels = {index: label for index, label in enumerate(short_names(groups)) if index in found}
     first, last = min(each.epochs[0] for each in found.values()), max(each.epochs[-1] for each in found.values())
     high = limits([each.mean + 0.5 * np.nan_to_num(each.spread) for each in found.values()], least=0.0, pad=0.14)
@@ -94,11 +93,11 @@ def destruction_curve(groups: Sequence[Group], phase: int, name: str = "ce_old",
     tops = [(index, each.epochs[each.top], each.mean[each.top], signed(each.peak)) for index, each in found.items()]
     shapes = join(
         paper.axes("epoch", measure),
-        *(_drawn(paper, each, index, points) for index, each in found.items()),
+        *(_drawn(paper, each, index) for index, each in found.items()),
         names(paper, [(index, _end(each.mean), labels[index]) for index, each in found.items()]),
         heights(paper, tops),
     )
-    rows = [[groups[index].label, *row] for index, each in found.items() for row in _rows(each, points)]
+    rows = [[groups[index].label, *row] for index, each in found.items() for row in _rows(each)]
     title = f"{measure.capitalize()} during phase {phase}"
     header = ["method", "epoch", "mean", "spread", "peak"]
     return Plot(f"{name.replace('_', '-')}-phase-{phase:02d}", title, paper.size, shapes, header, rows)
@@ -112,8 +111,8 @@ def _end(mean: np.ndarray) -> float:
     return float(mean[np.isfinite(mean)][-1])
 
 
-def _drawn(paper: Frame, course: Course, index: int, points: int) -> Html:
-    kept = course.kept(points)
+def _drawn(paper: Frame, course: Course, index: int) -> Html:
+    kept = course.kept
     x, mean, spread = course.epochs[kept], course.mean[kept], course.spread[kept]
     top = float(course.epochs[course.top])
     said = f"peak: {signed(course.peak)} above the first value, at epoch {top:.2g}"
@@ -121,8 +120,8 @@ def _drawn(paper: Frame, course: Course, index: int, points: int) -> Html:
     return series(index, around, line(paper, x, mean, index), marker(paper, top, course.mean[course.top], index, said))
 
 
-def _rows(course: Course, points: int) -> list[list[Cell]]:
+def _rows(course: Course) -> list[list[Cell]]:
     return [
         [course.epochs[place], course.mean[place], course.spread[place], course.peak if place == course.top else None]
-        for place in course.kept(points)
+        for place in course.kept
     ]

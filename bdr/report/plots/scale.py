@@ -79,7 +79,8 @@ def thinned(values: np.ndarray, most: int, log: bool = False) -> np.ndarray:
 def _extremes(part: np.ndarray, start: int) -> set[int]:
     if not np.isfinite(part).any():
         return {start}
-    return {start + int(np.nanargmin(part)), start + int(np.nanargmax(part))}
+    low, high = (np.where(np.isnan(part), other, part) for other in (np.inf, -np.inf))
+    return {start + int(low.argmin()), start + int(high.argmax())}
 
 
 def briefly(value: float) -> str:
