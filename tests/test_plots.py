@@ -124,7 +124,7 @@ def test_the_ratio_of_gradients_is_drawn_where_a_run_was_analysed(tmp_path):
     series = {"phase-01/gradient_old": old, "phase-01/gradient_new": np.full(200, 2.0, np.float32)}
     np.savez(run.path / "analysis.npz", **series)
     rows = rows_of(plots.ratio_plot(group_runs([Run.open(run.path)]), 1))
-    assert {row["mean"] for row in rows} == {"4"}
+    assert {row["ratio"] for row in rows} == {"4"}
 
 
 def test_the_heat_map_holds_every_accuracy_below_the_diagonal(groups):

@@ -29,8 +29,8 @@ READ_BOXES = (
 )
 READ_OFFSETS = "The offsets are BDR's mean ln π of old and of new classes, which it adds to their logits in training."
 READ_RATIO = (
-    "The ratio is the norm of the classification loss's gradient by new classes' samples over that by old ones', as a "
-    "one-epoch moving mean: at 1 (dashed) both pull equally."
+    "The ratio is the norm of the classification loss's gradient by new classes' samples over that by old ones', both "
+    "averaged over an epoch: at 1 (dashed) both pull equally."
 )
 READ_MATRIX = (
     "A row is the state after a phase, a column the classes that came with a phase. "

@@ -55,7 +55,7 @@ def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
     axes = paper.axes("epoch, all phases after the first", "mean ln π")
     shapes = join(axes, paper.borders(ends_of_phases), *drawn, names(paper, ends))
     header = ["method", "classes", "epoch", "mean", "spread"]
-    title = "BDR's offsets of new classes (solid) and old ones (dashed)"
+    title = "Offsets of new (solid) and old (dashed) classes"
     return Plot("offsets", title, paper.size, shapes, header, rows)
 
 
@@ -65,10 +65,9 @@ def _offset_curves(index: int, group: Group) -> list[tuple[tuple[int, str], np.n
 
 
 def _offset_names(groups: Sequence[Group], found: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
-    """`+bdr new`; `new` alone where one group has offsets."""
+    """`+bdr new`; `new` alone where there is one group."""
     short = short_names(groups)
-    several = len({index for index, _ in found}) > 1
-    return {(index, part): f"{short[index]} {part}" if several else part for index, part in found}
+    return {(index, part): f"{short[index]} {part}" if len(groups) > 1 else part for index, part in found}
 
 
 def _drawn(
@@ -84,46 +83,41 @@ def _drawn(
 
 
 def ratio_of(run: Run, phase: int) -> np.ndarray:
-    """New over old gradient norm, a value a step; empty where the run was not analysed."""
+    """New over old gradient norm, both averaged over an epoch, a value a step; empty where nothing was analysed."""
     found = run.analysis(phase)
-    if "gradient_old" not in found or "gradient_new" not in found:
+    if not {"gradient_old", "gradient_new"} <= found.keys():
         return np.zeros(0)
-    old, new = (np.asarray(found[f"gradient_{part}"], float) for part in PARTS)
-    return np.divide(new, old, out=np.full(len(old), np.nan), where=old > 0)
+    # one batch may have hardly any gradient of old classes: a mean of ratios would tell of that batch alone
+    old, new = (smoothly(found[f"gradient_{part}"], steps_per_epoch(run, phase)) for part in PARTS)
+    return np.divide(new, old, out=np.full(len(old), np.nan), where=(old > 0) & (new > 0))
 
 
 def ratio_plot(groups: Sequence[Group], phase: int, points: int = 200) -> Plot | None:
-    """The ratio over one phase as its one-epoch moving mean, by logarithms; None where no run was analysed."""
-    found = {index: told for index, group in enumerate(groups) if (told := _ratios(group, phase)) is not None}
+    """The ratio over one phase, by logarithms, and over seeds their geometric mean; None where no run was analysed."""
+    found = {index: curve for index, group in enumerate(groups) if (curve := _mean_ratio(group, phase)) is not None}
     if not found:
         return None
+    windows = {index: steps_per_epoch(groups[index].runs[0], phase) for index in found}
     labels = short_names(groups)
-    low, high = limits([np.log10(curves) for _, curves in found.values()])
-    first = min(1 / window for window, _ in found.values())
-    last = max(curves.shape[1] / window for window, curves in found.values())
-    scales = (first, max(last, 1.01 * first)), (10 ** min(low, -0.1), 10 ** max(high, 0.1))
-    paper = frame(*scales, [labels[index] for index in found], log_x=True, log_y=True)
+    low, high = limits([np.log10(curve) for curve in found.values()])
+    first, last = 1 / max(windows.values()), max(len(curve) / windows[index] for index, curve in found.items())
+    extents = (first, max(last, 1.01 * first)), (10 ** min(low, -0.1), 10 ** max(high, 0.1))
+    paper = frame(*extents, [labels[index] for index in found], log_x=True, log_y=True)
     drawn, rows, ends = [_even_line(paper)], [], []
-    for index, (window, curves) in found.items():
-        mean, spread = mean_and_spread(curves)
-        kept = thinned(mean, points, log=True)
-        drawn.append(series(index, line(paper, (kept + 1) / window, mean[kept], index)))
-        rows += [[groups[index].label, (place + 1) / window, mean[place], spread[place]] for place in kept]
-        ends.append((index, float(mean[np.isfinite(mean)][-1]), labels[index]))
+    for index, curve in found.items():
+        kept = thinned(curve, points, log=True)
+        epochs = (kept + 1) / windows[index]
+        drawn.append(series(index, line(paper, epochs, curve[kept], index)))
+        rows += [[groups[index].label, epoch, curve[place]] for epoch, place in zip(epochs, kept, strict=True)]
+        ends.append((index, float(curve[np.isfinite(curve)][-1]), labels[index]))
     shapes = join(paper.axes("epoch", "new / old gradient norm"), *drawn, names(paper, ends))
     title = f"Gradient of new classes over that of old ones, phase {phase}"
-    header = ["method", "epoch", "mean", "spread"]
-    return Plot(f"gradient-ratio-phase-{phase:02d}", title, paper.size, shapes, header, rows)
+    return Plot(f"gradient-ratio-phase-{phase:02d}", title, paper.size, shapes, ["method", "epoch", "ratio"], rows)
 
 
-def _ratios(group: Group, phase: int) -> tuple[int, np.ndarray] | None:
-    window = steps_per_epoch(group.runs[0], phase)
-    found = [
-        np.maximum(smoothly(ratio, window), 1e-6)
-        for run in group.runs
-        if np.isfinite(ratio := ratio_of(run, phase)).any()
-    ]
-    return (window, common(found)) if found else None
+def _mean_ratio(group: Group, phase: int) -> np.ndarray | None:
+    ratios = [ratio for run in group.runs if np.isfinite(ratio := ratio_of(run, phase)).any()]
+    return np.exp(mean_and_spread(np.log(common(ratios)))[0]) if ratios else None
 
 
 def _even_line(paper: Frame) -> Html:

@@ -84,5 +84,6 @@ def _extremes(part: np.ndarray, start: int) -> set[int]:
 
 
 def briefly(value: float) -> str:
-    """A number on an axis, with a proper minus."""
-    return f"{value:g}".replace("-", "−")  # noqa: RUF001
+    """A number on an axis, with a proper minus; thousands are told as such, since there is little room."""
+    text = f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
+    return text.replace("-", "−")  # noqa: RUF001
