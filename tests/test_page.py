@@ -6,6 +6,7 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from directories import CLASSES, make_run, with_protocol
 
@@ -155,6 +156,21 @@ def test_the_page_escapes_names_from_outside(tmp_path):
 def test_a_page_of_one_phase_or_of_a_run_under_way_is_still_a_page(tmp_path):
     run = make_run(tmp_path, phases=1, done=False)
     assert "Not finished" in page([run], "Young")
+
+
+def test_runs_under_way_may_have_come_to_different_phases(tmp_path):
+    young = [
+        make_run(tmp_path, "ucir+bdr", seed, phases=phases, done=False) for seed, phases in ((1, 2), (2, 4), (3, 1))
+    ]
+    text = page(young, "Young")
+    assert text.count("Not finished") == 3
+    assert "ce-old-phase-03" in text
+
+
+def test_predictions_of_another_kind_cost_their_plot_alone(tmp_path):
+    run = make_run(tmp_path)
+    np.savez(run.path / "phase-03/predictions.npz", something=np.zeros(3))
+    assert "are not as bdr writes them" in page([run], "Digits")
 
 
 def test_lost_predictions_cost_their_plot_and_not_the_page(tmp_path):

@@ -38,6 +38,8 @@ def parted(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 def what_is_wrong(run: Run) -> str | None:
     """None where its numbers can be summed up; a program of another kind may also write a run.json."""
+    if not run.title.strip():
+        return "it has no title"
     try:
         summary(run, readout_of(run))
         run_sheet(run)

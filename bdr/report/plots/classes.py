@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from bdr.errors import BdrError
 from bdr.metrics import per_class
 from bdr.records import Run
 from bdr.report.groups import Group, readout_of
 from bdr.report.html import join, tag
+from bdr.report.plots.choice import common, mean_and_spread
 from bdr.report.plots.frame import Frame, frame, units
 from bdr.report.plots.marks import series
 from bdr.report.plots.plot import Cell, Plot
@@ -16,14 +18,17 @@ MOST_NAMES = 12
 
 
 def last_per_class(group: Group) -> np.ndarray:
-    """(classes,) accuracy on each class after the last phase, mean over seeds."""
-    return np.mean([_per_class_of(run, group.readout or readout_of(run)) for run in group.runs], axis=0)
+    """(classes,) accuracy on each class after the last phase that all runs have, mean over seeds."""
+    return mean_and_spread(common([_per_class_of(run, group.readout or readout_of(run)) for run in group.runs]))[0]
 
 
 def _per_class_of(run: Run, readout: str) -> np.ndarray:
     line = run.phases[-1]
     stored = run.predictions(line["phase"])
-    return per_class(stored["labels"], stored[f"{readout}_ids"], line["seen"])
+    try:
+        return per_class(stored["labels"], stored[f"{readout}_ids"], line["seen"])
+    except (KeyError, ValueError) as error:
+        raise BdrError(f"the predictions of {run.path} are not as bdr writes them: {error!r}") from error
 
 
 def class_bars(group: Group, index: int = 0) -> Plot:

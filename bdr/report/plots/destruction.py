@@ -65,9 +65,10 @@ class Course:
 
 def course_of(group: Group, phase: int, name: str, points: int) -> Course | None:
     """None where no run recorded it."""
-    curves = common([smoothed(run, phase, name) for run in group.runs])
-    if not np.isfinite(curves).any():
+    found = [curve for run in group.runs if np.isfinite(curve := smoothed(run, phase, name)).any()]
+    if not found:
         return None
+    curves = common(found)  # a run under way may not have come to this phase
     window = steps_per_epoch(group.runs[0], phase)
     mean, spread = mean_and_spread(curves)
     epochs = np.arange(1, len(mean) + 1) / window
