@@ -32,7 +32,7 @@ def test_a_paired_test_is_that_of_scipy():
     assert found == pytest.approx(stats.ttest_rel(ours, theirs).pvalue, rel=1e-9)
 
 
-@pytest.mark.parametrize("difference", [(1.0, 0.5, 2), (1.0, None, 1), (None, None, 0), (1.0, 0.0, 3)])
+@pytest.mark.parametrize("difference", [(1.0, 0.5, 2), (1.0, None, 1), (None, None, 0), (1.0, 0.0, 3), (1.0, 1e-15, 5)])
 def test_fewer_than_three_pairs_or_none_that_differ_have_no_p(difference):
     assert paired_p(OverSeeds(*difference)) is None
 

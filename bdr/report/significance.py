@@ -7,13 +7,14 @@ import math
 from bdr.metrics import OverSeeds
 
 FEWEST = 3  # pairs: two give a t of one degree of freedom, which says next to nothing
+LEAST_ERROR = 1e-9  # points: below it differences are the same but for rounding
 MOST_TERMS = 10_000
 TINY = 1e-300  # stands for zero where a continued fraction would divide by it
 
 
 def paired_p(difference: OverSeeds) -> float | None:
     """Two-sided p of a mean difference with its standard error; None for too few pairs or none that differ."""
-    if difference.n < FEWEST or difference.mean is None or not difference.spread:
+    if difference.n < FEWEST or difference.mean is None or (difference.spread or 0.0) < LEAST_ERROR:
         return None
     return two_sided_p(difference.mean / difference.spread, difference.n - 1)
 
