@@ -14,9 +14,10 @@ TINY = 1e-300  # stands for zero where a continued fraction would divide by it
 
 def paired_p(difference: OverSeeds) -> float | None:
     """Two-sided p of a mean difference with its standard error; None for too few pairs or none that differ."""
-    if difference.n < FEWEST or difference.mean is None or (difference.spread or 0.0) < LEAST_ERROR:
+    mean, error, n = difference
+    if n < FEWEST or mean is None or error is None or error < LEAST_ERROR:
         return None
-    return two_sided_p(difference.mean / difference.spread, difference.n - 1)
+    return two_sided_p(mean / error, n - 1)
 
 
 def two_sided_p(t: float, freedom: int) -> float:
