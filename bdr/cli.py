@@ -175,7 +175,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Its heading.")] = "Class-incremental learning",
-    figures: Annotated[Path | None, typer.Option(help="A folder for the plots as SVG files.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="A folder for the plots as SVG and CSV files.")] = None,
 ) -> None:
     """Write one HTML page with tables and curves of the runs; it needs no network."""
     from bdr.commands import report_runs
