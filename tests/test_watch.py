@@ -21,7 +21,7 @@ from bdr.records import Run, RunWriter
 from bdr.report import as_json, compare, comparison_sheets
 from bdr.watch import state as states
 from bdr.watch.board import Board
-from bdr.watch.command import check_host, listening, make_server
+from bdr.watch.command import check_host, listening, make_server, watch_runs
 from bdr.watch.epochs import columns, progress_of
 from bdr.watch.server import is_ours
 
@@ -537,13 +537,14 @@ def test_ctrl_c_ends_it_cleanly_even_while_somebody_watches(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    command = [sys.executable, "-m", "bdr.cli", "watch", str(tmp_path / "nowhere")]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert said.returncode == 2
-    assert (
-        said.stderr
-        == f"bdr: {tmp_path / 'nowhere'} is not a folder: name the folder that the runs are in, or will be in\n"
-    )
+    with pytest.raises(UsageError, match="nowhere is not a folder: name the folder that the runs are in"):
+        watch_runs([tmp_path / "nowhere"], "127.0.0.1", None, exposed=False, open_page=False)
+
+
+def test_a_missing_server_is_named_with_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(UsageError, match=r"needs uvicorn.*pip install 'bdr\[watch\]'"):
+        watch_runs([tmp_path], "127.0.0.1", None, exposed=False, open_page=False)
 
 
 # The page

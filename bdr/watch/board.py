@@ -33,7 +33,7 @@ class Board:
     def look(self, at_once: float = AT_ONCE) -> None:
         """Notice what is new, changed or gone; what was written last is read first."""
         with self._lock:
-            found = {id_of(look): look for look in looks(self.roots).values()}
+            found = {id_of(path): look for path, look in looks(self.roots).items()}
             changed = [key for key, look in found.items() if self._is_news(key, look)]
             changed.sort(key=lambda key: -found[key].touched)
             self._remove(self.kept.keys() - found.keys())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,11 @@ MOST_STEPS = 120  # points of a destruction curve
 
 def rounded(values: np.ndarray) -> list[float | None]:
     """Four digits, and null where there is none."""
-    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]
+    values = np.asarray(values, np.float64)
+    usual = np.isfinite(values) & (values != 0)
+    size = 10.0 ** (3 - np.floor(np.log10(np.abs(values, where=usual, out=np.ones_like(values)))))
+    short = np.where(usual, np.round(values * size) / size, values).tolist()
+    return [value if math.isfinite(value) else None for value in short]
 
 
 def loss_curve(epochs: Epochs) -> dict[str, Any]:
@@ -41,9 +46,10 @@ def trailing_mean(series: np.ndarray, window: int) -> np.ndarray:
 def steps_per_epoch(run: Run, epochs: Epochs, phase: int, steps: int) -> int:
     """As recorded; while a phase is under way, from how far it is."""
     line = next((line for line in run.phases if line["phase"] == phase), {})
-    stages = [stage for place, stage in zip(epochs.phase, epochs.stages, strict=True) if place == phase]
-    told = int(line.get("steps_per_epoch") or 0)
-    return told or max(1, round(steps / max(1, stages.count(stages[0]) if stages else 1)))
+    if told := int(line.get("steps_per_epoch") or 0):
+        return told
+    stages = [epochs.stages[place] for place in np.flatnonzero(epochs.phase == phase)]
+    return max(1, round(steps / max(1, stages.count(stages[0]) if stages else 1)))
 
 
 def destruction_curve(run: Run, epochs: Epochs, phase: int) -> dict[str, Any] | None:

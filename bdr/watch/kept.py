@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +66,7 @@ class Kept:
 
     @property
     def id(self) -> str:
-        return id_of(self.look)
+        return id_of(self.look.path)
 
     def refresh(self, now: float) -> bool:
         """Whether the state has become another one, by the mere passing of time."""
@@ -88,9 +90,10 @@ class Kept:
         return head | facts | self.facts.progress._asdict()
 
 
-def id_of(look: Look) -> str:
+@cache
+def id_of(path: Path) -> str:
     """A name for addresses, which is no path."""
-    return hashlib.sha256(str(look.path).encode()).hexdigest()[:12]
+    return hashlib.sha256(str(path).encode()).hexdigest()[:12]
 
 
 def read(look: Look) -> Kept:

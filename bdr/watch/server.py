@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from bdr.report.style import stylesheet
 from bdr.watch.board import Board
 
 EVERY = 0.5  # seconds between two looks at the folders
+SHARE = 4.0  # pauses are so many times as long as a look took
 STILL_HERE = 10.0  # seconds after which silence is broken, so that a lost connection is noticed
 PAGES = Path(__file__).parent / "pages"
 FILES = {"watch.css": "text/css", "watch.js": "text/javascript", "plots.js": "text/javascript"}
@@ -61,9 +63,12 @@ class Pulse:
 
     async def beat(self) -> None:
         while not self.leaving():
+            began = time.monotonic()
             if self.listeners:
                 await asyncio.to_thread(self.board.look)
-            await asyncio.sleep(EVERY)
+            # where looking takes long, on a slow disk say, it should not be all that is done
+            rest = max(EVERY, SHARE * (time.monotonic() - began))
+            await asyncio.sleep(EVERY / 10 if self.board.pending else rest)
 
     async def events(self) -> AsyncIterator[str]:
         """What has changed, as it changes; the first event is everything."""

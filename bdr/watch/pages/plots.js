@@ -59,7 +59,8 @@ function axes(scale, options) {
   }
   const ticks = options.log ? logSteps(scale.left, scale.right) : niceSteps(scale.left, scale.right, 6);
   for (const at of ticks.filter((each) => !options.whole || Number.isInteger(each))) {
-    parts.push(shape("text", { x: scale.x(at), y: bottom + 19, "text-anchor": "middle" }, short(at)));
+    const edge = scale.x(at) > SIZE.width - SIZE.right - 12; // a long number would be cut off there
+    parts.push(shape("text", { x: scale.x(at) + (edge ? 8 : 0), y: bottom + 19, "text-anchor": edge ? "end" : "middle" }, short(at)));
   }
   parts.push(shape("line", { class: "axis", x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: bottom, y2: bottom }));
   const middle = (SIZE.left + SIZE.width - SIZE.right) / 2;
