@@ -105,10 +105,10 @@ def execute(
 ) -> Result:
     """Trains a checked plan; one that is done already is not trained again."""
     experiment = plan.experiment
-    if is_done(plan):
-        return Result.of(experiment.path)
     if is_begun(plan):
-        go_on(plan, listener, stopping)
+        analyse_as_begun(plan)
+        if not is_done(plan):
+            go_on(plan, listener, stopping)
     else:
         prepare(plan, listener, stopping)
         command = command or f"bdr.run({plan.config.title!r})"
@@ -131,6 +131,16 @@ def is_begun(plan: Plan) -> bool:
         return False
     there = Run.open(path)
     return (there.fingerprint, there.seed) == (plan.info["fingerprint"], plan.info["seed"])
+
+
+def analyse_as_begun(plan: Plan) -> None:
+    """A run is analysed from its first step to its last, or not at all."""
+    path, there = plan.experiment.path, Run.open(plan.experiment.path)
+    if plan.config.analyse and not there.info.get("analyse"):
+        raise UsageError(
+            f"{path} was begun without --analyse: choose another folder with --runs or --out, or remove it"
+        )
+    plan.experiment.analyse = bool(there.info.get("analyse"))
 
 
 def is_done(plan: Plan) -> bool:

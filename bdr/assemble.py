@@ -188,6 +188,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
         engine=engine,
         precision=precision,
         keep=config.keep,
+        analyse=config.analyse,
         checkpoint_every=config.checkpoint_every,
         shared=shared_folder(config, path, runs, first_phase_key(config, info, plugins, phases[0], stages[0])),
     )

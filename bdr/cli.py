@@ -114,6 +114,7 @@ def run(
     keep: Keep = None,
     val: Annotated[float | None, typer.Option(help="Share of the training images held out for validation.")] = None,
     size: Annotated[int | None, typer.Option(help="Pixels a side, for folders of images.")] = None,
+    analyse: Annotated[bool, typer.Option("--analyse", help="Log gradients, features and test losses too.")] = False,
     checkpoint_every: Annotated[float | None, typer.Option(help="Seconds between checkpoints (20).")] = None,
     share: Annotated[bool | None, typer.Option("--share/--no-share", help="Train equal first phases once.")] = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the configuration and stop.")] = False,
@@ -126,7 +127,7 @@ def run(
     scenario = fields_given(root=root, base=base, step=step, memory=memory, herding=herding, order=order)
     fields = scenario | fields_given(net=net, phases=phases, precision=precision, device=device, engine=engine)
     fields |= fields_given(keep=keep, val=val, size=size, checkpoint_every=checkpoint_every)
-    fields |= fields_given(share=share, uneven=uneven or None)
+    fields |= fields_given(share=share, uneven=uneven or None, analyse=analyse or None)
     from bdr.commands import run_seeds
 
     chosen = parse_seeds(seed, seeds)
@@ -174,7 +175,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Its heading.")] = "Class-incremental learning",
-    figures: Annotated[Path | None, typer.Option(help="A folder for the plots as SVG files.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="A folder for the plots as SVG and CSV files.")] = None,
 ) -> None:
     """Write one HTML page with tables and curves of the runs; it needs no network."""
     from bdr.commands import report_runs

@@ -216,10 +216,17 @@ def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
 
 
 def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | None = None) -> None:
-    from bdr.report import write_figures, write_page
+    from bdr.report import gather, write_figures, write_page
 
-    runs = gathered(paths)
-    written = [write_page(runs, page, title), *(write_figures(runs, figures) if figures else [])]
+    runs, skipped = gather(paths)
+    for warning in skipped:
+        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    if not runs and skipped:
+        raise BdrError(f"no run in {', '.join(map(str, paths))} can be read; the warnings above say why")
+    if not runs:
+        raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
+    page_path = write_page(runs, page, title, skipped=skipped)
+    written = [page_path, *(write_figures(runs, figures) if figures else [])]
     for path in written:
         out.print(f"written: {path}", markup=False, soft_wrap=True)
 

@@ -52,6 +52,7 @@ class Config(BaseModel):
     keep: Literal["last", "all", "none"] = "last"
     val: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     phases: Annotated[int | None, Field(ge=1)] = None  # stop after so many
+    analyse: bool = False  # log what the figures of destruction and reconstruction need
     checkpoint_every: Annotated[float, Field(ge=0.0)] = 20.0
     share: bool = True  # train a first phase once for all runs that have the same
 

@@ -99,6 +99,7 @@ def describe(
         "phases": [[phase.old, phase.seen] for phase in phases],
         **({"weights": weights} if weights else {}),  # sha256
         "config": config.model_dump(mode="json"),
+        "analyse": config.analyse,
         "engine": engine,
         "device": describe_device(device),
         "versions": versions(),

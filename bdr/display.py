@@ -73,7 +73,7 @@ class Lines(Listener):
             self.say(f"{self.place(phase, stage, log)}, {clock(self.workload.left)} left")
 
     def place(self, phase: Phase, stage: Stage, log: EpochLog) -> str:
-        loss = sum(log.weights.get(n, 1.0) * float(log.term(n).mean()) for n in log.names if n != "ce_old")
+        loss = sum(log.weights.get(n, 1.0) * float(log.term(n).mean()) for n in log.terms)
         where = f"phase {phase.index} of 0..{len(self.phases) - 1}, {stage.name} epoch {log.epoch + 1}/{stage.epochs}"
         return f"{where}, loss {loss:.3f}, {log.images / log.seconds:,.0f} images/s"
 

@@ -14,7 +14,7 @@ OK, MISSING = "ok", "--"
 OPTIONAL = {
     "scikit-learn": "the digits data set: pip install 'bdr[digits]'",
     "pillow": "folders of images: pip install 'bdr[images]'",
-    "matplotlib": "plots and pages: pip install 'bdr[report]'",
+    "matplotlib": "figures: pip install 'bdr[report]'",
     "fastapi": "bdr watch: pip install 'bdr[watch]'",
     "uvicorn": "bdr watch: pip install 'bdr[watch]'",
 }

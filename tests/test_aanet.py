@@ -274,7 +274,7 @@ def test_in_its_turn_only_the_shares_move_by_the_classification_loss_alone(world
     slopes, found = moving(world, aggregation(world))
     assert slopes == {"backbone.aggregation"}
     assert found["net.backbone.aggregation"].abs().min() > 0
-    assert found.keys() == {"classification", "total", "watched", "net.backbone.aggregation"}
+    assert found.keys() == {"classification", "total", "ce_old", "net.backbone.aggregation"}
     batch, backbone = world.batch(), world.method.net.backbone
     torch.testing.assert_close(found["total"], F.cross_entropy(world.method.net(batch.x).logits, batch.y))
     assert not any(part.training for branch in (backbone.stable, backbone.plastic) for part in branch.modules())

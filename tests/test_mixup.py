@@ -163,7 +163,7 @@ def values(world, stage, batch):
     torch.manual_seed(3)
     objective = copy.deepcopy(world).objective(stage)
     terms, out = objective.terms(batch)
-    return terms | {"watched": objective.watched(out, batch.y)}
+    return terms | objective.watched(out, batch.y)
 
 
 @pytest.mark.parametrize("name", SOFT)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_report import PHASES, destruction_series, draw_predictions, make_run, phase_line
+from directories import PHASES, destruction_series, draw_predictions, make_run, phase_line
 
 from bdr.errors import UsageError
 from bdr.metrics import summary
@@ -330,7 +330,7 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path, name):
     target.symlink_to(secret / ("folder" if name == "phase-00" else "file"))
     with opens() as opened:
         board = board_of(runs)
-        left, _ = board.open_runs(())
+        left, *_ = board.open_runs(())
     assert "leads out of" in rows_of(board)["ucir-1993"]["note"]
     assert left == []
     assert not [name for name in opened if "secret" in name]
@@ -386,7 +386,7 @@ def test_all_that_the_page_needs_is_served(served):
     port, _ = served
     rows = json.loads(ask(port, "/api/runs")[2])["runs"]
     key = next(row["id"] for row in rows if row["state"] == "finished")
-    for path in ("/", "/style.css", "/pages/watch.css", "/pages/watch.js", "/pages/plots.js", "/api/about"):
+    for path in ("/", "/colours.css", "/pages/watch.css", "/pages/watch.js", "/pages/plots.js", "/api/about"):
         assert ask(port, path)[0] == 200, path
     for path in (f"/api/runs/{key}", "/api/comparison", f"/api/comparison?run={key}"):
         assert ask(port, path)[0] == 200, path

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Epoch, Pool
-from bdr.engine.objective import Objective
+from bdr.engine.objective import WATCHED, Objective
 from bdr.engine.step import EagerStep, Step, make_step
 from bdr.errors import BdrError, UsageError
 from bdr.schedules import learning_rate
@@ -77,6 +77,11 @@ class EpochLog(NamedTuple):
     seconds: float
     images: int
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The names of what is minimised."""
+        return tuple(name for name in self.names if name not in WATCHED)
+
     def term(self, name: str) -> np.ndarray:
         if name not in self.names:
             return np.full(len(self.values), np.nan, np.float32)
@@ -131,9 +136,9 @@ class Fit:
         return drawn._replace(plugins=tuple(theirs))
 
     def check_finite(self, log: EpochLog) -> None:
-        for name in log.names:
+        for name in log.terms:
             bad = ~np.isfinite(log.term(name))
-            if name != "ce_old" and bad.any():
+            if bad.any():
                 raise BdrError(
                     f"the loss is no longer finite: term '{name}' at step {int(bad.argmax()) + 1} of epoch "
                     f"{log.epoch + 1}, stage '{self.stage.name}', phase {self.pool.phase.index}; the checkpoint before "

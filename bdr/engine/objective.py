@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,9 @@ from bdr.methods.base import Method
 from bdr.plugins.base import Plugin, compose
 from bdr.types import Batch, Outputs, Phase, Stage
 
-WATCHED = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge stands, for every method
+CE_OLD = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge stands, for every method
+GRADIENTS = ("gradient_old", "gradient_new")  # how hard they pull at the last layer, in runs that are analysed
+WATCHED = (CE_OLD, *GRADIENTS)  # beside the terms, and never minimised
 
 
 def checked(terms: object, method: Method) -> dict[str, Tensor]:
@@ -28,11 +30,24 @@ def checked(terms: object, method: Method) -> dict[str, Tensor]:
     return dict(terms)
 
 
-class Objective:
-    """What a stage minimises."""
+def old_loss(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]:
+    """The un-shifted cross-entropy of the batch's old-class samples; NaN where there are none."""
+    old = old_mass(y, objective.phase.old)
+    return {CE_OLD: (cross_entropy(out, y) * old).sum() / old.sum()}
 
-    def __init__(self, method: Method, plugins: Sequence[Plugin], phase: Phase, stage: Stage) -> None:
-        self.method, self.phase = method, phase
+
+class Objective:
+    """What a stage minimises, and what is watched meanwhile."""
+
+    def __init__(
+        self,
+        method: Method,
+        plugins: Sequence[Plugin],
+        phase: Phase,
+        stage: Stage,
+        watches: Sequence[Watch] = (old_loss,),
+    ) -> None:
+        self.method, self.phase, self.watches = method, phase, watches
         self.plugins = [plugin for plugin in plugins if plugin.acts(phase, stage)]
         self.parts: list[nn.Module] = [method, *self.plugins]
         self.loss = getattr(method, stage.loss)
@@ -85,9 +100,11 @@ class Objective:
         return (self.factors * values).sum()
 
     @torch.no_grad()
-    def watched(self, out: Outputs | None, y: Tensor) -> Tensor | None:
-        """The un-shifted cross-entropy of the batch's old-class samples; NaN where there are none."""
+    def watched(self, out: Outputs | None, y: Tensor) -> dict[str, Tensor]:
+        """Values of the batch that are not minimised, by name; none in the first phase, which has nothing old."""
         if out is None or self.phase.first:
-            return None
-        old = old_mass(y, self.phase.old)
-        return (cross_entropy(out, y) * old).sum() / old.sum()
+            return {}
+        return {name: value for watch in self.watches for name, value in watch(self, out, y).items()}
+
+
+Watch = Callable[[Objective, Outputs, Tensor], dict[str, Tensor]]  # the objective, outputs and targets of a batch

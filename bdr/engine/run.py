@@ -17,11 +17,12 @@ from torch import Tensor
 
 from bdr.data.memory import Memory
 from bdr.data.pool import Pool, Store, evaluating
+from bdr.engine.analyse import Snapshots, gradient_norms
 from bdr.engine.checkpoint import Checkpoints, Position, State, save_model
 from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
 from bdr.engine.listen import Listener
-from bdr.engine.objective import WATCHED, Objective
+from bdr.engine.objective import CE_OLD, GRADIENTS, Objective, old_loss
 from bdr.engine.saving import adopt, publish, resting_in, restore, restore_fits, state_of
 from bdr.engine.step import eager_between_steps, set_precision
 from bdr.errors import BdrError
@@ -58,6 +59,7 @@ class Experiment:
     precision: str = "fp32"
     validation: Store | None = None
     keep: str = "last"
+    analyse: bool = False
     checkpoint_every: float = 20.0  # seconds
     shared: Path | None = None  # where a first phase equal to this one's is, or will be, kept
     rehearse: Callable[[Predictions], None] = lambda predictions: None
@@ -70,6 +72,7 @@ class Experiment:
         self.replayed: list[int] = []  # the exemplars that this phase trains on
         self.moving: list[str] = []  # the parameters that move, as the beginnings of phase and stage left them
         self.losses: dict[str, float] = {}  # of old and new classes, before the first step and after the last
+        self.snapshots: Snapshots | None = None  # of a later phase that is analysed
         self.before, self.since, self.saved_at = 0.0, time.perf_counter(), time.monotonic()
 
     @property
@@ -149,7 +152,7 @@ class Experiment:
             self.run_stage(phase, pool, number, stages[number])
         if phase.first:
             publish(self)
-        self.weigh("final", phase, pool, stages[0])
+        self.weigh_all("final", phase, pool, stages[0])
         self.end_phase(phase, pool, stages)
 
     def begin_phase(self, phase: Phase) -> Pool:
@@ -161,6 +164,10 @@ class Experiment:
         pool = Pool(self.train, phase, new, replayed, self.seed, self.method.held)
         if self.memory.covers(phase):
             pool.memory = self.memory.rows(self.device)
+        if self.analyse and not phase.first:
+            self.snapshots = Snapshots(self.method.net, pool, self.replayed)
+            if not fresh:
+                self.snapshots.restore(self.waiting)
         if fresh:
             torch.manual_seed(seed_of(self.seed, "phase", phase.index, "begin"))
             self.method.begin(phase, pool)
@@ -186,7 +193,8 @@ class Experiment:
     def open_fits(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> dict[str, Fit]:
         """What a stage fits: its own objective, and the one that alternates with it."""
         self.wake(stage)
-        main = Fit(Objective(self.method, self.plugins, phase, stage), stage, number, pool, self.engine)
+        watches = (old_loss, gradient_norms) if self.analyse and number == 0 else (old_loss,)
+        main = Fit(Objective(self.method, self.plugins, phase, stage, watches), stage, number, pool, self.engine)
         if stage.alternate is None:
             return {"optimizer": main}
         self.wake(stage.alternate)
@@ -212,16 +220,26 @@ class Experiment:
         self.settle()
         self.moving = [name for name, p in self.method.named_parameters() if p.requires_grad]
         if number == 0:
-            self.weigh("initial", phase, pool, stage)
+            self.weigh_all("initial", phase, pool, stage)
+            if self.snapshots is not None:
+                self.snapshots.start()
 
-    def weigh(self, when: str, phase: Phase, pool: Pool, stage: Stage) -> None:
-        """The mean classification loss of old and new training images, as trained with, but without augmentation."""
+    def weigh_all(self, when: str, phase: Phase, pool: Pool, stage: Stage) -> None:
+        """The training images of a later phase; where it is analysed, the test images of all seen classes too."""
         if phase.first:
             return
+        self.weigh(when, phase, pool, stage)
+        if self.analyse:
+            rows = self.test.of_classes(0, phase.seen)
+            self.weigh(f"test_{when}", phase, Pool(self.test, phase, rows, rows[:0], self.seed), stage)
+
+    def weigh(self, when: str, phase: Phase, pool: Pool, stage: Stage) -> None:
+        """The mean classification loss of old and of new images, as trained with, but without augmentation."""
+        labels = pool.store.labels[pool.rows]
         objective = Objective(self.method, self.plugins, phase, stage)
         with evaluating(self.method):
-            loss = objective.around(pool.outputs(self.method.net, pool.rows), self.train.labels[pool.rows])
-        old = self.train.labels[pool.rows] < phase.old
+            loss = objective.around(pool.outputs(self.method.net, pool.rows), labels)
+        old = labels < phase.old
         for name, part in {"old": loss[old], "new": loss[~old]}.items():
             self.losses[f"{when}_{name}"] = float(part.mean()) if len(part) else math.nan
 
@@ -239,9 +257,12 @@ class Experiment:
                 self.save(fits, log)
                 self.leave_if_asked()
 
-        self.record_epoch(fit, phase, fit.epoch(epoch, first, before, after_step))
+        log = fit.epoch(epoch, first, before, after_step)
+        self.record_epoch(fit, phase, log)
         if "alternate" in fits:
             self.alternate(fits, phase, epoch)
+        if self.snapshots is not None and fit.number == 0:
+            self.snapshots.epoch_ends(stage, log, self.method.distillation)
         self.position = Position(phase.index, int(fit.number), epoch + 1)
         if epoch + 1 < stage.epochs and (self.stopping() or self.due()):
             self.save(fits)
@@ -260,14 +281,16 @@ class Experiment:
         self.record_terms(fit, phase, log, fit.objective.plugins)
         if not phase.first:
             distillation = log.term(self.method.distillation or "")
-            self.writer.steps(phase.index, int(fit.number), log.term(WATCHED), distillation)
+            self.writer.steps(phase.index, int(fit.number), log.term(CE_OLD), distillation)
+            if self.analyse and fit.number == 0:
+                self.writer.analysis(phase.index, *map(log.term, GRADIENTS))
         self.listener.epoch_ends(phase, fit.stage, log)
 
     def record_terms(self, fit: Fit, phase: Phase, log: EpochLog, plugins: Sequence[Plugin]) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without any old-class sample
-            terms = {name: float(np.nanmean(log.term(name))) for name in log.names}
-        loss = sum(log.weights.get(name, 1.0) * value for name, value in terms.items() if name != WATCHED)
+            terms = {name: float(np.nanmean(log.term(name))) for name in log.names if name not in GRADIENTS}
+        loss = sum(log.weights.get(name, 1.0) * terms[name] for name in log.terms)
         line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
         told = {plugin.name: plugin.report(phase, self.method.net) for plugin in plugins}
@@ -289,6 +312,9 @@ class Experiment:
         line["losses"] = self.losses
         line["seconds"] = self.seconds
         self.writer.memory(phase.index, dict(zip(self.classes, self.memory.exemplars, strict=False)))
+        if self.snapshots is not None:
+            self.writer.snapshots(phase.index, self.snapshots.arrays())
+            self.snapshots = None
         self.keep_model(phase)
         self.writer.phase(line)
         self.position = Position(phase.index + 1)

@@ -63,6 +63,10 @@ def state_of(run: Experiment, fits: Mapping[str, Fit], log: Tensor | None) -> St
         tensors |= {"log:values": log, "rng:cpu": torch.get_rng_state()}
         if run.device.type == "cuda":
             tensors["rng:cuda"] = torch.cuda.get_rng_state(run.device)
+    if run.snapshots is not None:
+        seen = run.snapshots.state()
+        tensors |= seen.tensors
+        info |= seen.info
     info |= {"exemplars": run.memory.exemplars, "replayed": run.replayed, "moving": run.moving}
     return State(tensors, info | {"seconds": run.seconds, "losses": run.losses})
 

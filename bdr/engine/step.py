@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Epoch, Store
-from bdr.engine.objective import WATCHED, Objective
+from bdr.engine.objective import Objective
 from bdr.errors import BdrError, UsageError
 from bdr.fusing import fusing, mark_growing
 from bdr.nets.base import Backbone, Frozen, Network
@@ -99,8 +99,7 @@ class EagerStep:
         terms, out = self.objective.terms(batch)
         self.objective.total(terms).backward()
         self.update()
-        watched = self.objective.watched(out, batch.y)
-        self.keep(at, terms if watched is None else terms | {WATCHED: watched})
+        self.keep(at, terms | self.objective.watched(out, batch.y))
         self.clock.step.add_(1)
 
     def batch(self, at: Tensor) -> Batch:

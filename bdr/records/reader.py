@@ -12,7 +12,7 @@ import numpy as np
 
 from bdr.errors import BdrError, UsageError
 from bdr.records.files import damaged, json_lines, json_object, load_npz
-from bdr.records.steps import COLUMNS, read_steps
+from bdr.records.steps import ANALYSIS, STEPS
 
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
 LARGEST = 255  # a probability of 1 as it is stored
@@ -24,6 +24,10 @@ def phase_folder(path: Path, phase: int) -> Path:
 
 def predictions_file(path: Path, phase: int, split: str) -> Path:
     return phase_folder(path, phase) / ("predictions.npz" if split == "test" else f"predictions-{split}.npz")
+
+
+def snapshots_file(path: Path, phase: int) -> Path:
+    return phase_folder(path, phase) / "snapshots.npz"
 
 
 def read_info(path: Path) -> dict[str, Any]:
@@ -81,12 +85,25 @@ class Run:
 
     @cached_property
     def _step_rows(self) -> np.ndarray:
-        return read_steps(self.path)
+        return STEPS.read(self.path)
+
+    @cached_property
+    def _analysis_rows(self) -> np.ndarray:
+        return ANALYSIS.read(self.path)
 
     def steps(self, phase: int) -> dict[str, np.ndarray]:
         """The series of a phase: stage, ce_old and distillation, a value a step."""
-        rows = self._step_rows[self._step_rows[:, 0] == phase]
-        return {name: rows[:, column] for column, name in enumerate(COLUMNS) if column}
+        return STEPS.of_phase(self._step_rows, phase)
+
+    def analysis(self, phase: int) -> dict[str, np.ndarray]:
+        """gradient_old and gradient_new, a value a step of a phase's first stage; {} where nothing was analysed."""
+        found = ANALYSIS.of_phase(self._analysis_rows, phase)
+        return found if any(len(values) for values in found.values()) else {}
+
+    def snapshots(self, phase: int) -> dict[str, np.ndarray]:
+        """Features of some old classes at the start, the peak and the end of a phase; {} where there are none."""
+        path = snapshots_file(self.path, phase)
+        return load_npz(path) if path.exists() else {}
 
     def predictions(self, phase: int, split: str = "test") -> dict[str, np.ndarray]:
         """labels, and per readout NAME_ids and NAME_probabilities (float32 again), after a phase."""

@@ -1,42 +1,61 @@
-"""The per-step series: float32 rows that grow while a run is under way, named series when it is done."""
+"""Per-step series: float32 rows that grow while a run is under way, named series when it is done."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bdr.records.files import damaged, load_npz
 
-COLUMNS = ("phase", "stage", "ce_old", "distillation")
-ROW_BYTES = 4 * len(COLUMNS)
 
+@dataclass(frozen=True)
+class Series:
+    """Some values a step, the first of which is the phase: NAME.bin while they grow, NAME.npz when they are whole."""
 
-def pack_steps(rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Rows (n, 4) as named series a phase; float32 holds phase and stage numbers exactly."""
-    packed: dict[str, np.ndarray] = {}
-    for phase in np.unique(rows[:, 0]).astype(int):
+    name: str
+    columns: tuple[str, ...]
+
+    @property
+    def growing(self) -> str:
+        return f"{self.name}.bin"
+
+    @property
+    def packed(self) -> str:
+        return f"{self.name}.npz"
+
+    def pack(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Rows (n, columns) as named series a phase; float32 holds phase and stage numbers exactly."""
+        packed: dict[str, np.ndarray] = {}
+        for phase in np.unique(rows[:, 0]).astype(int):
+            packed |= {f"phase-{phase:02d}/{name}": values for name, values in self.of_phase(rows, phase).items()}
+        return packed
+
+    def of_phase(self, rows: np.ndarray, phase: int) -> dict[str, np.ndarray]:
         part = rows[rows[:, 0] == phase]
-        packed |= {f"phase-{phase:02d}/{name}": part[:, column] for column, name in enumerate(COLUMNS) if column}
-    return packed
+        return {name: part[:, column] for column, name in enumerate(self.columns) if column}
+
+    def unpack(self, packed: dict[str, np.ndarray]) -> np.ndarray:
+        phases = sorted({int(key.split("/")[0].removeprefix("phase-")) for key in packed})
+        parts = [np.empty((0, len(self.columns)), np.float32)]
+        for phase in phases:
+            series = [packed[f"phase-{phase:02d}/{name}"] for name in self.columns[1:]]
+            parts.append(np.stack([np.full(len(series[0]), phase), *series], axis=1).astype(np.float32))
+        return np.concatenate(parts)
+
+    def read(self, path: Path) -> np.ndarray:
+        """All rows (n, columns) of a run, packed or not; a half-written last row is left out."""
+        width, packed = len(self.columns), path / self.packed
+        if (path / self.growing).exists():
+            content = (path / self.growing).read_bytes()
+            return np.frombuffer(content, "<f4", count=len(content) // (4 * width) * width).reshape(-1, width)
+        try:
+            return self.unpack(load_npz(packed) if packed.exists() else {})
+        except (KeyError, ValueError) as error:
+            raise damaged(packed, error) from error
 
 
-def _unpack_steps(packed: dict[str, np.ndarray]) -> np.ndarray:
-    phases = sorted({int(key.split("/")[0].removeprefix("phase-")) for key in packed})
-    parts = [np.empty((0, len(COLUMNS)), np.float32)]
-    for phase in phases:
-        series = [packed[f"phase-{phase:02d}/{name}"] for name in COLUMNS[1:]]
-        parts.append(np.stack([np.full(len(series[0]), phase), *series], axis=1).astype(np.float32))
-    return np.concatenate(parts)
-
-
-def read_steps(path: Path) -> np.ndarray:
-    """All rows (n, 4), packed or not; a half-written last row is left out."""
-    if (path / "steps.bin").exists():
-        content = (path / "steps.bin").read_bytes()
-        return np.frombuffer(content, "<f4", count=len(content) // ROW_BYTES * len(COLUMNS)).reshape(-1, len(COLUMNS))
-    packed = path / "steps.npz"
-    try:
-        return _unpack_steps(load_npz(packed) if packed.exists() else {})
-    except (KeyError, ValueError) as error:
-        raise damaged(packed, error) from error
+STEPS = Series("steps", ("phase", "stage", "ce_old", "distillation"))
+ANALYSIS = Series("analysis", ("phase", "gradient_old", "gradient_new"))  # of the first stage, with --analyse
+EVERY_SERIES = (STEPS, ANALYSIS)

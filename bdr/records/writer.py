@@ -12,15 +12,25 @@ import numpy as np
 
 from bdr.errors import BdrError, UsageError
 from bdr.records.files import json_lines, plain, to_json, to_npz, write_atomically, writing
-from bdr.records.reader import LARGEST, differing, phase_folder, predictions_file, read_info
-from bdr.records.steps import pack_steps, read_steps
+from bdr.records.reader import LARGEST, differing, phase_folder, predictions_file, read_info, snapshots_file
+from bdr.records.steps import ANALYSIS, EVERY_SERIES, STEPS, Series
 
-CUT_BACK = ("phases.jsonl", "epochs.jsonl", "steps.bin")
+CUT_BACK = ("phases.jsonl", "epochs.jsonl", *(series.growing for series in EVERY_SERIES))
+DIGITS = 7  # of the numbers of an epoch: what float32 has; seventeen would fill megabytes with noise
 
 
 def _smallest(ids: np.ndarray) -> np.ndarray:
     """Class ids as uint8 while they fit, else as uint16 (or wider)."""
     return ids.astype(np.min_scalar_type(int(ids.max(initial=0))))
+
+
+def _rounded(value: Any) -> Any:
+    """The value with its floats to the digits that mean something."""
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _refuse_others(path: Path, info: dict[str, Any]) -> None:
@@ -66,17 +76,18 @@ class RunWriter:
         with writing(writer.path):
             for left in (writer.path / "DONE", *writer.path.glob("*.partial")):
                 left.unlink(missing_ok=True)
-            writer._reopen_steps(offsets.get("steps.bin", 0))
+            for series in EVERY_SERIES:
+                writer._reopen(series, offsets.get(series.growing, 0))
             for name in CUT_BACK:
                 _cut(writer.path / name, offsets.get(name, 0))
             writer._remove_phases_after(len(json_lines(writer.path / "phases.jsonl")))
         return writer
 
-    def _reopen_steps(self, size: int) -> None:
+    def _reopen(self, series: Series, size: int) -> None:
         """A run that finished has packed its steps: unpack them, so that they can be cut back and grow again."""
-        packed, rows = self.path / "steps.npz", self.path / "steps.bin"
+        packed, rows = self.path / series.packed, self.path / series.growing
         if packed.exists() and not rows.exists() and size:
-            write_atomically(rows, read_steps(self.path).tobytes())
+            write_atomically(rows, series.read(self.path).tobytes())
         packed.unlink(missing_ok=True)
 
     def _remove_phases_after(self, count: int) -> None:
@@ -90,7 +101,7 @@ class RunWriter:
 
     def epoch(self, line: dict[str, Any]) -> None:
         """Append a line to epochs.jsonl."""
-        self._append("epochs.jsonl", to_json(line).encode())
+        self._append("epochs.jsonl", to_json(_rounded(plain(line))).encode())
 
     def phase(self, line: dict[str, Any]) -> None:
         """Append a line to phases.jsonl."""
@@ -98,9 +109,15 @@ class RunWriter:
 
     def steps(self, phase: int, stage: int, ce_old: np.ndarray, distillation: np.ndarray) -> None:
         """Append a row a training step; NaN where a step has no such value."""
-        series = np.stack([np.asarray(ce_old, np.float32), np.asarray(distillation, np.float32)], axis=1)
-        place = np.tile(np.array([phase, stage], np.float32), (len(series), 1))
-        self._append("steps.bin", np.concatenate([place, series], axis=1).astype("<f4").tobytes())
+        self._grow(STEPS, (phase, stage), ce_old, distillation)
+
+    def analysis(self, phase: int, gradient_old: np.ndarray, gradient_new: np.ndarray) -> None:
+        """Append a row a step of a first stage; NaN where a batch has no such sample."""
+        self._grow(ANALYSIS, (phase,), gradient_old, gradient_new)
+
+    def _grow(self, series: Series, place: tuple[int, ...], *values: np.ndarray) -> None:
+        columns = [np.broadcast_to(np.asarray(each, "<f4"), len(values[0])) for each in (*place, *values)]
+        self._append(series.growing, np.stack(columns, axis=1).tobytes())
 
     def predictions(
         self, phase: int, labels: np.ndarray, readouts: dict[str, tuple[np.ndarray, np.ndarray]], split: str = "test"
@@ -117,6 +134,10 @@ class RunWriter:
         """Store the exemplars kept after a phase, by class."""
         self._place(phase_folder(self.path, phase) / "memory.json", to_json(exemplars))
 
+    def snapshots(self, phase: int, arrays: dict[str, np.ndarray]) -> None:
+        """Store what old classes looked like in the course of a phase: features, steps, labels, exemplars, classes."""
+        self._place(snapshots_file(self.path, phase), to_npz(arrays))
+
     def _place(self, path: Path, content: bytes | str) -> None:
         with writing(path):
             path.parent.mkdir(exist_ok=True)
@@ -132,11 +153,16 @@ class RunWriter:
         return {name: _synced_size(self.path / name) for name in CUT_BACK}
 
     def finish(self) -> None:
-        """Pack the steps and mark the run as done."""
-        write_atomically(self.path / "steps.npz", to_npz(pack_steps(read_steps(self.path))))
-        with writing(self.path / "steps.bin"):
-            (self.path / "steps.bin").unlink(missing_ok=True)
+        """Pack the series and mark the run as done."""
+        self._pack(STEPS)
+        if (self.path / ANALYSIS.growing).exists():
+            self._pack(ANALYSIS)
         write_atomically(self.path / "DONE", "")
+
+    def _pack(self, series: Series) -> None:
+        write_atomically(self.path / series.packed, to_npz(series.pack(series.read(self.path))))
+        with writing(self.path / series.growing):
+            (self.path / series.growing).unlink(missing_ok=True)
 
 
 def _cut(path: Path, size: int) -> None:

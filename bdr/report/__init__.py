@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bdr.report.figures import write_figures
+from bdr.report.gather import gather
 from bdr.report.groups import Group, by_protocol, group_runs, protocol_notes
 from bdr.report.page import write_page
 from bdr.report.protocols import natural_order
@@ -21,6 +22,7 @@ __all__ = [
     "by_protocol",
     "compare",
     "comparison_sheets",
+    "gather",
     "group_runs",
     "natural_order",
     "protocol_notes",

@@ -23,10 +23,20 @@ class Group:
     runs: list[Run]
     summaries: list[dict[str, Any]]
     protocol: str = ""  # in few words, the same for all groups under it
+    readout: str | None = None  # the one that was asked for; each run's own if none was
 
     def by_seed(self) -> dict[Hashable, dict[str, Any]]:
         """Summaries by what makes two runs of different methods a pair: the seed and the class order."""
         return {seed_and_order(run): each for run, each in zip(self.runs, self.summaries, strict=True)}
+
+    def per_phase(self, key: str) -> list[list[float]]:
+        """A fact of the lines of phases.jsonl, such as accuracy_old: for each run a value a phase, NaN for none."""
+        return [[_value(line, key, self.readout or readout_of(run)) for line in run.phases] for run in self.runs]
+
+
+def _value(line: dict[str, Any], key: str, readout: str) -> float:
+    value = (line.get(key) or {}).get(readout)
+    return float("nan") if value is None else float(value)
 
 
 def seed_and_order(run: Run) -> Hashable:
@@ -93,7 +103,7 @@ def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:
 
 def _group(label: str, runs: list[Run], protocol: str, readout: str | None) -> Group:
     chosen = sorted(_one_a_seed(runs), key=lambda run: run.seed)
-    return Group(label, chosen, [summary(run, readout or readout_of(run)) for run in chosen], protocol)
+    return Group(label, chosen, [summary(run, readout or readout_of(run)) for run in chosen], protocol, readout)
 
 
 def by_protocol(groups: list[Group]) -> list[list[Group]]:

@@ -13,13 +13,16 @@ class Html(str):
     __slots__ = ()
 
 
-VOID = {"meta", "link", "br", "hr"}
+VOID = {"meta", "link", "br", "hr", "wbr"}
+SHAPES = {"path", "rect"}  # of SVG, closed in themselves where nothing is inside: a plot has hundreds
 
 
 def tag(name: str, /, *children: str, **attributes: str) -> Html:
     """An element; children that are not Html are escaped; `class_` stands for class, `_` for `-`."""
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     opened = name + "".join(f' {key}="{escape(value)}"' for key, value in named.items())
+    if name in SHAPES and not children:
+        return Html(f"<{opened}/>")
     return Html(f"<{opened}>" if name in VOID else f"<{opened}>{join(*children)}</{name}>")
 
 
@@ -45,22 +48,32 @@ def _cell(text: str) -> Html:
     return join(value, tag("small", f" ±\u2009{spread}")) if sign else join(text)
 
 
-def table(sheet: Sheet, marks: list[Html] | None = None) -> Html:
+def breakable(name: str) -> Html:
+    """A name that may go on in the next line after a plus, and nowhere inside a word."""
+    first, *others = name.split("+")
+    return join(first, *(join("+", tag("wbr"), part) for part in others))
+
+
+def table(sheet: Sheet, marks: list[Html] | None = None, sortable: bool = True) -> Html:
     """A table that scrolls by itself on a narrow screen; marks stand before the names in its first column."""
-    words = ["word" if column in sheet.texts else "" for column in range(len(sheet.header))]
-    head = tag(
-        "tr", *(tag("th", name, scope="col", class_=kind) for name, kind in zip(sheet.header, words, strict=True))
-    )
-    rows = []
-    for number, row in enumerate(sheet.rows):
-        mark = marks[number] if marks else Html("")
-        first = tag("th", mark, row[0], scope="row", class_=words[0])
-        rows.append(
-            tag(
-                "tr",
-                first,
-                *(tag("td", _cell(cell), class_=kind) for cell, kind in zip(row[1:], words[1:], strict=True)),
-            )
-        )
+    head = tag("tr", *(_heading(name, column in sheet.texts, sortable) for column, name in enumerate(sheet.header)))
+    keys = marks or [Html("")] * len(sheet.rows)
+    rows = [_row(row, mark, sheet.texts) for row, mark in zip(sheet.rows, keys, strict=True)]
     body = tag("table", tag("thead", head), tag("tbody", *rows))
     return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=sheet.title)
+
+
+def _kind(is_word: bool) -> dict[str, str]:
+    return {"class_": "word"} if is_word else {}
+
+
+def _heading(name: str, is_word: bool, sortable: bool) -> Html:
+    if not sortable:
+        return tag("th", name, scope="col", **_kind(is_word))
+    return tag("th", tag("button", name, type="button"), scope="col", aria_sort="none", **_kind(is_word))
+
+
+def _row(cells: list[str], mark: Html, texts: tuple[int, ...]) -> Html:
+    first = tag("th", mark, breakable(cells[0]), scope="row", **_kind(0 in texts))
+    others = (tag("td", _cell(cell), **_kind(column in texts)) for column, cell in enumerate(cells[1:], 1))
+    return tag("tr", first, *others)

@@ -47,6 +47,11 @@ def title_of(facts: dict[str, Any], further: Sequence[str]) -> str:
     return ", ".join([*([first] if first else []), *memory, *(f"{fact} {facts.get(fact)}" for fact in further)])
 
 
+def file_name(protocol: str) -> str:
+    """`cifar-100-b50-s10-20-class`"""
+    return re.sub(r"[^a-z0-9.]+", "-", protocol.lower()).strip("-.")
+
+
 def is_decided(fact: str, runs: Sequence[Run]) -> bool:
     """Runs that agree in what decides a fact as a rule agree in the fact."""
     found: dict[str, set[str]] = {}

@@ -1,74 +1,77 @@
-"""How the page looks: one column, system fonts, light and dark."""
+"""How the page looks: system fonts, light and dark; the colours of lines are the same in plots, tables and legends."""
 
 from __future__ import annotations
 
-from bdr.report.plots import PALETTE
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
 
-# the accents of the plots, lifted where the page is dark
-DARK_PALETTE = ("#56b1ea", "#f58a4b", "#35c79b", "#dd8fbd", "#8ccbf2", "#e3b04b")
+from bdr.report.colours import DARK_PAGE, DARK_PALETTE, LIGHT_PAGE, PALETTE, SHADES
+from bdr.report.html import Html, tag
+from bdr.report.plots.marks import DASHES, OUTLINES, SHAPES
 
-CSS = """
-:root { color-scheme: light dark; --page: #fbfbfa; --card: #ffffff; --text: #1c1f24; --soft: #5b626d;
-  --rule: #e3e5e8; --accent: #0072b2; LIGHT }
-@media (prefers-color-scheme: dark) { :root { --page: #121519; --card: #1a1e24; --text: #e8eaed; --soft: #a2aab5;
-  --rule: #2f353d; --accent: #56b1ea; DARK } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--text);
-  font: 17px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
-main { max-width: 72rem; margin: 0 auto; padding: 2.5rem 1.25rem 5rem; }
-h1 { font-size: clamp(1.8rem, 5vw, 2.6rem); line-height: 1.15; letter-spacing: -.02em; margin: 0 0 .4rem; }
-h2 { font-size: 1.4rem; letter-spacing: -.01em; margin: 3.2rem 0 .5rem; }
-h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; }
-p { margin: .3rem 0 1rem; max-width: 46rem; overflow-wrap: anywhere; }
-.soft, .notes { color: var(--soft); }
-.notes { font-size: .9rem; padding-left: 1.1rem; margin: .8rem 0 0; overflow-wrap: anywhere; }
-a { color: var(--accent); }
-a:focus-visible, summary:focus-visible, .scroll:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
-.card { background: var(--card); border: 1px solid var(--rule); border-radius: 14px; padding: 1.1rem 1.2rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .95rem; }
-th, td { padding: .5rem .45rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }
-thead th { color: var(--soft); font-weight: 600; font-size: .82rem; vertical-align: bottom;
-  white-space: normal; line-height: 1.3; }
-td small { color: var(--soft); font-size: .8em; }
-tbody tr:last-child > * { border-bottom: 0; }
-th.word, td.word { text-align: left; }
-td.word { white-space: normal; width: 100%; min-width: 12rem; overflow-wrap: anywhere; }
-tbody th { font-weight: 600; white-space: normal; }
-tbody th.word { min-width: 10.5rem; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); gap: .9rem 1.5rem; margin: 0; }
-.facts dt { color: var(--soft); font-size: .82rem; }
-.facts dd { margin: 0; overflow-wrap: anywhere; }
-.legend { display: flex; flex-wrap: wrap; gap: .3rem 1.3rem; list-style: none; margin: 0 0 .6rem; padding: 0; }
-.swatch { display: inline-block; width: .8rem; height: .8rem; border-radius: 3px; margin-right: .5rem; }
-figure { margin: 0; }
-figure svg { display: block; width: 100%; height: auto; }
-figcaption { font-size: .95rem; font-weight: 600; margin-bottom: .4rem; overflow-wrap: anywhere; }
-.wide svg { max-width: 42rem; margin: 0 auto; }
-.panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 18rem), 1fr)); gap: 1.4rem; }
-.panels figure { max-width: 30rem; }
-.panels.broad { grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
-.panels.broad figure { max-width: none; }
-details { border-top: 1px solid var(--rule); padding: .6rem 0; }
-details:first-of-type { border-top: 0; }
-summary { cursor: pointer; font-weight: 600; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: .85rem; margin: .4rem 0; }
-@media (max-width: 34rem) { body { font-size: 16px; } .card { padding: .9rem .8rem; border-radius: 10px; } }
-@media print { .card { break-inside: avoid; } }
-"""
+ASSETS = Path(__file__).with_name("assets")
 
 
-def _variables(colours: tuple[str, ...]) -> str:
-    return " ".join(f"--series-{index}: {each};" for index, each in enumerate(colours))
+@cache
+def asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def stylesheet() -> str:
-    """The whole style sheet, with the accents as variables."""
-    return CSS.replace("LIGHT", _variables(PALETTE)).replace("DARK", _variables(DARK_PALETTE)).strip()
+def line_colours(colours: tuple[str, ...], place: str = "") -> str:
+    return "\n".join(f"{place}.s{index} {{ color: {each}; }}" for index, each in enumerate(colours))
 
 
-def themed(svg: str) -> str:
-    """A plot whose accents follow the page from light to dark."""
-    for index, each in enumerate(PALETTE):
-        svg = svg.replace(each, f"var(--series-{index})")
-    return svg
+@cache
+def plot_style() -> str:
+    """The style sheet of a plot on white: the page's own in the light, and that of a file."""
+    heat = "\n".join(f".plot .h{index} {{ fill: {each}; }}" for index, each in enumerate(SHADES))
+    return f"{asset('plot.css')}{heat}\n{line_colours(PALETTE)}\n"
+
+
+def _variables(page: dict[str, str]) -> str:
+    return " ".join(f"--{name}: {value};" for name, value in page.items())
+
+
+def _dark(place: str) -> str:
+    """All that is different in the dark, for a page that matches `place`."""
+    ink = f"{place} .plot {{ color: var(--text); }} {place} .plot .tick, {place} .plot .axis {{ fill: var(--soft); }}"
+    paper = f"{place} .plot .dot, {place} .plot .peak {{ stroke: var(--card); }}"
+    grid = f"{place} .plot .grid {{ stroke: var(--rule); }}"
+    theme = f"{place} {{ color-scheme: dark; {_variables(DARK_PAGE)} }}"
+    return "\n".join([theme, ink, paper, grid, line_colours(DARK_PALETTE, f"{place} ")])
+
+
+@cache
+def page_style() -> str:
+    """The style sheet of the page; dark where the system or the reader wants it so."""
+    light = f":root {{ color-scheme: light; {_variables(LIGHT_PAGE)} }}"
+    by_system = f"@media (prefers-color-scheme: dark) {{\n{_dark(':root:not([data-theme=light])')}\n}}"
+    return "\n".join([light, asset("page.css"), by_system, _dark(":root[data-theme=dark]")])
+
+
+@cache
+def head_style() -> Html:
+    """Both style sheets, the only script, and a rule that lets the page ask for nothing else."""
+    script = asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return Html(
+        tag("meta", http_equiv="Content-Security-Policy", content=policy)
+        + tag("link", rel="icon", href="data:,")
+        + tag("style", Html(plot_style()), id="plot-style")
+        + tag("style", Html(page_style()))
+        + tag("script", Html(script))
+    )
+
+
+def key(index: int) -> Html:
+    """A group's line and marker, as a key before its name."""
+    place = index % len(SHAPES)
+    dashes = {"stroke_dasharray": DASHES[place]} if DASHES[place] else {}
+    shapes = (
+        tag("path", d="M1 7H29", class_="line", **dashes),
+        tag("path", d=OUTLINES[SHAPES[place]], transform="translate(15 7)", class_="dot"),
+    )
+    return tag("svg", tag("g", *shapes, class_=f"s{place}"), class_="plot key", viewBox="0 0 30 14", aria_hidden="true")

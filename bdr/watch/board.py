@@ -109,13 +109,16 @@ class Board:
         runs: list[Run] = [kept.run for kept in wanted if kept.run is not None and kept.run.phases]
         return runs if keys else sorted(runs, key=natural_order)
 
-    def open_runs(self, keys: tuple[str, ...]) -> tuple[list[Run], int]:
-        """The chosen runs with all that a report reads, and a number that tells whether they have changed."""
+    def open_runs(self, keys: tuple[str, ...]) -> tuple[list[Run], list[str], int]:
+        """The chosen runs with all that a report reads, what was skipped, and a number that changes when they do."""
         with self._lock:
-            runs = self._results(keys)
-            looks = {kept.look.path: kept.look for kept in self.kept.values()}
-            version = self.measured
-        return [Run.open(run.path) for run in runs if leads_outside(looks[run.path]) is None], version
+            runs, version = self._results(keys), self.measured
+            found = {kept.look.path: kept.look for kept in self.kept.values()}
+            skipped = [] if keys else [f"skipped {kept.look.path}: {kept.trouble}" for kept in self._damaged()]
+        return [Run.open(run.path) for run in runs if leads_outside(found[run.path]) is None], skipped, version
+
+    def _damaged(self) -> list[Kept]:
+        return sorted((kept for kept in self.kept.values() if kept.run is None), key=lambda kept: kept.look.path)
 
 
 def _measure(kept: Kept) -> tuple[int, bool] | None:

@@ -20,9 +20,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Str
 
 from bdr.errors import BdrError
 from bdr.records import Run
+from bdr.report.colours import DARK_PAGE, DARK_PALETTE, LIGHT_PAGE, PALETTE
 from bdr.report.html import tag
 from bdr.report.page import page
-from bdr.report.style import stylesheet
 from bdr.watch.board import Board
 
 EVERY = 0.5  # seconds between two looks at the folders
@@ -104,25 +104,22 @@ class Reports:
 
     def of(self, keys: tuple[str, ...]) -> str:
         with self.lock:
-            runs, version = self.board.open_runs(keys)
+            runs, skipped, version = self.board.open_runs(keys)
             if self.last[0] != (keys, version):
-                self.last = (keys, version), report_of(runs)
+                self.last = (keys, version), report_of(runs, skipped)
             return self.last[1]
 
 
-def report_of(runs: list[Run]) -> str:
-    return page(runs, TITLE)
+def report_of(runs: list[Run], skipped: list[str]) -> str:
+    return page(runs, TITLE, skipped=skipped)
 
 
 def sorry(text: str, status: int) -> HTMLResponse:
     """A page that says why there is no other."""
-    head = tag(
-        "head", tag("meta", charset="utf-8"), tag("title", "bdr watch"), tag("link", rel="stylesheet", href="style.css")
-    )
-    body = tag(
-        "body", tag("main", tag("h1", "Nothing to show yet"), tag("p", text), tag("p", tag("a", "back", href="./")))
-    )
-    return HTMLResponse("<!doctype html>\n" + tag("html", head, body, lang="en"), status)
+    styles = [tag("link", rel="stylesheet", href=name) for name in ("colours.css", "pages/watch.css")]
+    content = tag("h1", "Nothing to show yet"), tag("p", text), tag("p", tag("a", "Back to the runs", href="./"))
+    head = tag("head", tag("meta", charset="utf-8"), tag("title", "bdr watch"), *styles)
+    return HTMLResponse("<!doctype html>\n" + tag("html", head, tag("body", tag("main", *content)), lang="en"), status)
 
 
 def make_app(board: Board, names: set[str] | None = None) -> FastAPI:
@@ -167,6 +164,17 @@ def make_app(board: Board, names: set[str] | None = None) -> FastAPI:
     return app
 
 
+def variables(page: dict[str, str], lines: tuple[str, ...]) -> str:
+    named = page | {f"series-{place}": colour for place, colour in enumerate(lines)}
+    return " ".join(f"--{name}: {colour};" for name, colour in named.items())
+
+
+def colours() -> str:
+    """The report's colours, as variables; dark where the system is."""
+    light = f":root {{ color-scheme: light dark; {variables(LIGHT_PAGE, PALETTE)} }}"
+    return f"{light}\n@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK_PAGE, DARK_PALETTE)} }} }}\n"
+
+
 def add_pages(app: FastAPI) -> None:
     texts = {name: (PAGES / name).read_text(encoding="utf-8") for name in ("index.html", *FILES)}
 
@@ -174,9 +182,9 @@ def add_pages(app: FastAPI) -> None:
     def index() -> HTMLResponse:
         return HTMLResponse(texts["index.html"])
 
-    @app.get("/style.css")
-    def style() -> Response:
-        return Response(stylesheet(), media_type="text/css")
+    @app.get("/colours.css")
+    def theme() -> Response:
+        return Response(colours(), media_type="text/css")
 
     @app.get("/pages/{name}")
     def file(name: str) -> Response:

@@ -1,0 +1,176 @@
+"""What `--analyse` looks at beside a run: who pulls at the last layer, and what becomes of old classes.
+
+The paper's theorem 1 bounds the destruction of old knowledge by the gradient of the mean classification loss, and that
+from below by the contributions of old and new samples; the bound is reached where both are equal:
+
+    dL/dW = 1/B ( sum_{i old} g_i f_i^T + sum_{i new} g_i f_i^T ),      g_i = dl_i/dz_i
+
+W is the last layer, z = W f, l the classification loss as it is trained with. The norms of the two parts are recorded.
+Under a cosine head f is the unit feature times eta, and W the unit embeddings, whether they move or rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bdr.data.pool import Pool
+from bdr.engine.checkpoint import State, prefixed, with_prefix
+from bdr.engine.fit import EpochLog
+from bdr.engine.objective import CE_OLD, GRADIENTS, Objective
+from bdr.fusing import fused
+from bdr.losses import old_mass
+from bdr.types import Outputs, Stage
+
+CLASSES = 10  # a plot of more can no longer be read
+DIMENSIONS = 50  # what t-SNE is given as a rule
+EARLY = 0.3  # the share of a stage that the peak is looked for in
+
+
+def gradient_norms(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]:
+    """How hard the old and the new samples of a batch pull at the last layer; NaN where there are none."""
+    with torch.enable_grad():
+        scores = scores_of(out).detach().requires_grad_()
+        loss = objective.around(read_again(out, scores), y)
+        (pull,) = torch.autograd.grad(loss.sum(), scores)
+    old = old_mass(y, objective.phase.old)
+    norms = norms_of_parts(pull, last_inputs(out, len(scores)), torch.stack([old, 1 - old]))
+    return dict(zip(GRADIENTS, norms.unbind(), strict=True))
+
+
+def scores_of(out: Outputs) -> Tensor:
+    """(E, B, K) the logits, of every expert where there are several."""
+    return out.logits[None] if out.experts is None else out.experts
+
+
+def read_again(out: Outputs, scores: Tensor) -> Outputs:
+    """The same outputs with nothing before them but these scores."""
+    scale = out.scale.detach() if isinstance(out.scale, Tensor) else out.scale
+    experts = None if out.experts is None else scores
+    return Outputs(scores.mean(0) if experts is not None else scores[0], out.features.detach(), scale, experts=experts)
+
+
+def last_inputs(out: Outputs, experts: int) -> Tensor:
+    """(E, B, D) what each last layer reads: features, or their directions times eta under a cosine head."""
+    parts = out.features.unflatten(1, (experts, -1)).transpose(0, 1)
+    return out.scale * F.normalize(parts, dim=2) if isinstance(out.scale, Tensor) else parts
+
+
+@fused(pull=2)
+def norms_of_parts(pull: Tensor, inputs: Tensor, shares: Tensor) -> Tensor:
+    """(P,) norms of 1/B sum_i share_i g_i f_i^T, for g (E, B, K), f (E, B, D) and P shares (P, B) of the samples."""
+    slopes = (shares[:, None, :, None] * pull).transpose(2, 3) @ inputs  # (P, E, K, D)
+    norms = slopes.square().sum((1, 2, 3)).sqrt() / pull.shape[1]
+    return norms.masked_fill(shares.sum(1) == 0, math.nan)
+
+
+def spread_evenly(old: int) -> list[int]:
+    """At most ten of the old classes: the same ones whatever is trained."""
+    return sorted({round(place) for place in np.linspace(0, old - 1, min(CLASSES, old))})
+
+
+def principal_axes(features: Tensor) -> Tensor:
+    """(D, 50) the directions in which centred features (N, D) differ most; all of them where there are fewer."""
+    if features.shape[1] <= DIMENSIONS:
+        return torch.eye(features.shape[1], device=features.device)
+    return torch.linalg.eigh(features.T @ features).eigenvectors[:, -DIMENSIONS:].flip(1).contiguous()
+
+
+def copied(net: nn.Module) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in (*net.parameters(), *net.buffers())]
+
+
+@torch.no_grad()
+def refill(net: nn.Module, held: Sequence[Tensor]) -> None:
+    """In place: a captured graph reads the weights where they were."""
+    for tensor, value in zip((*net.parameters(), *net.buffers()), held, strict=True):
+        tensor.copy_(value)
+
+
+@contextmanager
+def as_it_was(net: nn.Module, held: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, the network has the weights of an earlier moment."""
+    now = copied(net)
+    refill(net, held)
+    try:
+        yield
+    finally:
+        refill(net, now)
+
+
+class Snapshots:
+    """Features of all training images of some old classes, exemplars or not, in the course of a phase's first stage.
+
+    Start and end are looked at when they come. Where the peak lies is known only afterwards: at every new maximum of the
+    epochs' means the weights are held, and the last ones held are looked at.
+    """
+
+    def __init__(self, net: nn.Module, pool: Pool, exemplars: Sequence[int]) -> None:
+        self.net, self.pool, labels = net, pool, pool.store.labels
+        self.classes = spread_evenly(pool.phase.old)
+        self.rows = torch.isin(labels, torch.tensor(self.classes, device=labels.device)).nonzero().flatten()
+        self.exemplar = np.isin(self.rows.cpu().numpy(), list(exemplars))
+        self.steps: dict[str, int] = {}  # made before each of the moments
+        self.seen: dict[str, Tensor] = {}  # features at each of them, and what they are projected with
+        self.highest: float | None = None
+        self.held: list[Tensor] = []
+
+    def start(self) -> None:
+        features = self.look()
+        self.seen = {"mean": features.mean(0), "axes": principal_axes(features - features.mean(0))}
+        self.take("start", 0, features)
+
+    def look(self) -> Tensor:
+        """(N, D) what the network makes of the images as it stands."""
+        return self.pool.outputs(self.net, self.rows).features.float()
+
+    def take(self, moment: str, step: int, features: Tensor) -> None:
+        self.seen[moment] = ((features - self.seen["mean"]) @ self.seen["axes"]).half()
+        self.steps[moment] = step
+
+    def epoch_ends(self, stage: Stage, log: EpochLog, distillation: str | None) -> None:
+        """Holds a new maximum of the distillation term, or of the loss on old classes where a method has none."""
+        done, steps = log.epoch + 1, (log.epoch + 1) * len(log.values)
+        series = log.term(distillation if distillation in log.names else CE_OLD)
+        if done <= math.ceil(EARLY * stage.epochs) and np.isfinite(series).any():
+            self.hold(float(np.nanmean(series)), steps)
+        if done == stage.epochs:
+            self.take("end", steps, self.look())
+
+    def hold(self, value: float, steps: int) -> None:
+        if self.highest is None or value > self.highest:
+            self.highest, self.steps["peak"] = value, steps
+            self.held = copied(self.net)
+
+    def develop(self) -> None:
+        """Looks at the weights that are held, and lets them go."""
+        if self.held:
+            with as_it_was(self.net, self.held):
+                self.take("peak", self.steps["peak"], self.look())
+            self.held = []
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """For the records."""
+        self.develop()
+        moments = [moment for moment in ("start", "peak", "end") if moment in self.steps]
+        labels = self.pool.store.labels[self.rows].cpu().numpy()
+        found = {"labels": labels, "exemplar": self.exemplar, "classes": np.array(self.classes)}
+        found |= {f"{moment}_features": self.seen[moment].cpu().numpy() for moment in moments}
+        return found | {f"{moment}_step": np.array(self.steps[moment]) for moment in moments}
+
+    def state(self) -> State:
+        self.develop()
+        info: dict[str, Any] = {"steps": self.steps, "highest": self.highest}
+        return State(prefixed("snapshots", self.seen), {"snapshots": info})
+
+    def restore(self, state: State) -> None:
+        self.steps, self.highest = state.info["snapshots"]["steps"], state.info["snapshots"]["highest"]
+        tensors = with_prefix("snapshots", state.tensors)
+        self.seen = {name: tensor.to(self.rows.device) for name, tensor in tensors.items()}

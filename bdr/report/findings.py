@@ -1,0 +1,142 @@
+"""What the numbers say, in words: one finding a protocol, at the top of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bdr.metrics import OverSeeds
+from bdr.report.groups import Group
+from bdr.report.html import Html, join, tag
+from bdr.report.plots.choice import has_own_settings
+from bdr.report.significance import paired_p, told_p
+from bdr.report.tables import Comparison, number
+
+# as their papers write them; any other name stays as it was typed
+NAMES = {
+    **{
+        "aanet": "AANet",
+        "bcl": "BCL",
+        "bdr": "BDR",
+        "bic": "BiC",
+        "cwd": "CwD",
+        "der": "DER",
+        "dualprompt": "DualPrompt",
+    },
+    **{
+        "dytox": "DyTox",
+        "e2e": "E2E",
+        "ewc": "EWC",
+        "icarl": "iCaRL",
+        "l2p": "L2P",
+        "la": "LA",
+        "ldam": "LDAM",
+        "lwf": "LwF",
+    },
+    **{
+        "paco": "PaCo",
+        "podnet": "PODNet",
+        "rpsnet": "RPSNet",
+        "rwalk": "RWalk",
+        "si": "SI",
+        "simple-der": "simple-DER",
+    },
+    **{"tade": "TADE", "ucir": "UCIR", "wa": "WA"},
+}
+CHANGES = {"last": "last", "forgetting_max": "forgetting", "destruction_peak": "destruction peak"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the comparison, with the line that it is compared with."""
+
+    group: Group
+    values: dict[str, OverSeeds]
+    gains: dict[str, OverSeeds] | None
+    base: Group | None
+    base_values: dict[str, OverSeeds] | None
+
+    @property
+    def average(self) -> float:
+        return self.values["average"].mean or 0.0
+
+    @property
+    def gain(self) -> OverSeeds | None:
+        found = self.gains["average"] if self.gains else None
+        return found if found and found.mean is not None else None
+
+
+def proper(label: str) -> str:
+    """`UCIR+CwD+BDR` for ucir+cwd+bdr; settings stay as they are."""
+    title, *rest = label.split()
+    return " ".join(["+".join(NAMES.get(part, part) for part in title.split("+")), *rest])
+
+
+def rows_of(comparison: Comparison, protocol: str) -> list[Row]:
+    values = {id(group): each for group, each in zip(comparison.groups, comparison.values, strict=True)}
+    lines = zip(comparison.groups, comparison.values, comparison.differences, comparison.references, strict=True)
+    return [
+        Row(group, mine, gains, base, values[id(base)] if base else None)
+        for group, mine, gains, base in lines
+        if group.protocol == protocol
+    ]
+
+
+def chosen(rows: Sequence[Row]) -> Row:
+    """The best without settings of its own, since of many one is best by luck; of two, the one built on the other."""
+    plain = [row for row in rows if not has_own_settings(row.group)] or list(rows)
+    built = [row for row in plain if row.gain]
+    return built[0] if len(plain) == 2 and len(built) == 1 else max(plain, key=lambda row: row.average)
+
+
+def findings(comparison: Comparison) -> Html:
+    """A list of findings, a protocol each."""
+    protocols = list(dict.fromkeys(group.protocol for group in comparison.groups))
+    found = [_finding(rows_of(comparison, protocol), protocol) for protocol in protocols]
+    return tag("ul", *found, class_="findings")
+
+
+def _finding(rows: Sequence[Row], protocol: str) -> Html:
+    row = chosen(rows)
+    where = tag("p", protocol, class_="where")
+    return tag("li", where, tag("p", headline(row, rows), class_="what"), tag("p", evidence(row), class_="why"))
+
+
+def headline(row: Row, rows: Sequence[Row]) -> Html:
+    """`UCIR+CwD+BDR: 68.84, +2.10 over UCIR+CwD`"""
+    start = f"{proper(row.group.label)}: {number(row.average)}"
+    if row.gain and row.base and row.gain.mean is not None:
+        worse = row.gain.mean < 0
+        amount = tag("b", number(row.gain.mean, sign=True), **({"class_": "worse"} if worse else {}))
+        return join(f"{start}, ", amount, f" {'against' if worse else 'over'} {proper(row.base.label)}")
+    best = max(rows, key=lambda each: each.average) is row
+    return join(f"{start}, the highest of {len(rows)} methods" if len(rows) > 1 and best else start)
+
+
+def evidence(row: Row) -> str:
+    """How many seeds stand behind it, and what moved with it."""
+    phases = len(row.group.runs[0].phases)
+    sentences = [f"Average accuracy over {phases} {'phase' if phases == 1 else 'phases'}, {_seeds(row)}."]
+    if changes := _changes(row):
+        sentences.append(f"{changes[0].upper()}{changes[1:]}.")
+    return " ".join(sentences)
+
+
+def _seeds(row: Row) -> str:
+    count = len(row.group.runs)
+    if row.gain is None:
+        return "one seed" if count == 1 else f"mean of {count} seeds"
+    if row.gain.n == 1:
+        return "one seed each, so without a spread"
+    p = told_p(paired_p(row.gain))
+    tested = f", p {p if p.startswith('<') else f'= {p}'}" if p else ""
+    return f"gain ± {number(row.gain.spread)} (standard error) over {row.gain.n} common seeds{tested}"
+
+
+def _changes(row: Row) -> str:
+    if not row.base_values or row.base_values is row.values:
+        return ""
+    pairs = {told: (row.base_values[key].mean, row.values[key].mean) for key, told in CHANGES.items()}
+    return ", ".join(
+        f"{told} {number(a)} → {number(b)}" for told, (a, b) in pairs.items() if a is not None and b is not None
+    )

@@ -1,0 +1,49 @@
+"""Runs from folders that may hold anything: what cannot be read is named and left out, never the end of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bdr.errors import BdrError
+from bdr.metrics import summary
+from bdr.records import Run, find_runs
+from bdr.report.groups import readout_of
+from bdr.report.protocols import natural_order
+from bdr.report.tables import run_sheet
+
+MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+
+
+def gather(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs at and below the given folders, in the order in which these were named, and a warning for each other."""
+    found: dict[Path, Run] = {}
+    skipped: list[str] = []
+    for path in paths:
+        runs, warnings = find_runs(path)
+        if not runs and not warnings and len(paths) > 1:
+            warnings = [f"skipped {path}: there is no run in it"]
+        whole, malformed = parted(runs)
+        skipped += [*warnings, *malformed]
+        found |= {run.path.resolve(): run for run in sorted(whole, key=natural_order)}
+    return list(found.values()), list(dict.fromkeys(skipped))
+
+
+def parted(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """Runs that a report can be made of, and a warning for each that is JSON but no record of ours."""
+    reasons = [what_is_wrong(run) for run in runs]
+    whole = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
+    return whole, [f"skipped {run.path}: {reason}" for run, reason in zip(runs, reasons, strict=True) if reason]
+
+
+def what_is_wrong(run: Run) -> str | None:
+    """None where its numbers can be summed up; a program of another kind may also write a run.json."""
+    try:
+        summary(run, readout_of(run))
+        run_sheet(run)
+        natural_order(run)
+    except MALFORMED as error:
+        return f"its records are not as bdr writes them ({type(error).__name__}: {error})"
+    except BdrError as error:
+        return str(error)
+    return None

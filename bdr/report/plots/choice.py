@@ -1,0 +1,80 @@
+"""Which rows, phases and names a plot has room for: a table can hold fifty methods, a plot about eight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from bdr.report.groups import Group
+from bdr.report.plots.marks import MOST
+
+Thing = TypeVar("Thing")
+LONGEST_NAME = 14
+
+
+def shown_groups(groups: Sequence[Group], most: int = MOST) -> list[Group]:
+    """All that fit, in their order; else those without settings of their own, and of these the best."""
+    if len(groups) <= most:
+        return list(groups)
+    plain = [group for group in groups if not has_own_settings(group)]
+    ranked = sorted(plain if len(plain) > 1 else groups, key=average_of, reverse=True)
+    kept = {id(group) for group in ranked[:most]}
+    return [group for group in groups if id(group) in kept]
+
+
+def has_own_settings(group: Group) -> bool:
+    """Whether its label names settings: another row of the same method has others."""
+    return any("=" in word for word in group.label.split()[1:])
+
+
+def average_of(group: Group) -> float:
+    return float(np.mean([each["average"] for each in group.summaries]))
+
+
+def short_names(groups: Sequence[Group]) -> list[str]:
+    """Names for the ends of lines: without the method that all share, and settings without their owner."""
+    methods = {group.label.split()[0].split("+")[0] for group in groups}
+    return [_short(group.label, len(methods) == 1 and len(groups) > 1) for group in groups]
+
+
+def _short(label: str, shared: bool) -> str:
+    title, *rest = label.split()
+    settings = [_without_owner(each) for each in rest if "=" in each]
+    name = " ".join(settings) or " ".join([title[title.find("+") :] if shared and "+" in title else title, *rest])
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def _without_owner(setting: str) -> str:
+    key, _, value = setting.partition("=")
+    return f"{key.rpartition('.')[2]}={value}"
+
+
+def later_phases(groups: Sequence[Group]) -> list[int]:
+    """The incremental phases that any run has finished."""
+    return sorted({line["phase"] for group in groups for run in group.runs for line in run.phases if line["phase"] > 0})
+
+
+def evenly(phases: Sequence[Thing], most: int) -> list[Thing]:
+    """All, or evenly chosen ones with the first and the last."""
+    if not phases:
+        return []
+    places = np.unique(np.linspace(0, len(phases) - 1, min(most, len(phases))).round().astype(int))
+    return [phases[place] for place in places]
+
+
+def common(series: Sequence[Sequence[float] | np.ndarray]) -> np.ndarray:
+    """Series as one array (seeds, points), as long as the shortest."""
+    length = min((len(each) for each in series), default=0)
+    return np.array([np.asarray(each[:length], float) for each in series]).reshape(len(series), length)
+
+
+def mean_and_spread(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(points,) mean and sample standard deviation over seeds, where there are values; NaN elsewhere."""
+    there = np.isfinite(curves)
+    counts = there.sum(axis=0)
+    nothing = np.full(curves.shape[1], np.nan)
+    mean = np.divide(np.where(there, curves, 0).sum(axis=0), counts, out=nothing.copy(), where=counts > 0)
+    squares = np.where(there, (curves - mean) ** 2, 0).sum(axis=0)
+    return mean, np.sqrt(np.divide(squares, counts - 1, out=nothing, where=counts > 1))

@@ -1,0 +1,127 @@
+"""Destruction and reconstruction: a loss on old classes over one phase, with its peak marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bdr.metrics import destruction, first_stage, moving_mean
+from bdr.records import Run
+from bdr.report.groups import Group
+from bdr.report.html import Html, join
+from bdr.report.plots.choice import common, mean_and_spread, short_names
+from bdr.report.plots.frame import Frame, frame
+from bdr.report.plots.marks import band, heights, line, marker, names, series
+from bdr.report.plots.plot import Cell, Plot
+from bdr.report.plots.scale import limits, thinned
+
+SERIES_NAMES = {"ce_old": "loss on old classes", "distillation": "distillation term"}
+
+
+def steps_per_epoch(run: Run, phase: int) -> int:
+    found = next((line for line in run.phases if line["phase"] == phase), {})
+    return int(found.get("steps_per_epoch") or 1)
+
+
+def smoothed(run: Run, phase: int, name: str) -> np.ndarray:
+    """The one-epoch moving mean of a series; before the first epoch is over, the mean of all steps so far."""
+    values, window = first_stage(run, phase, name), steps_per_epoch(run, phase)
+    return smoothly(values, window)
+
+
+def smoothly(values: np.ndarray, window: int) -> np.ndarray:
+    early = np.asarray(values[: max(0, min(window, len(values)) - 1)], float)
+    there = np.isfinite(early)
+    counts = there.cumsum()
+    sums = np.where(there, early, 0).cumsum()
+    growing = np.divide(sums, counts, out=np.full(len(early), np.nan), where=counts > 0)
+    return np.concatenate([growing, moving_mean(values, window)])
+
+
+def has_series(groups: Sequence[Group], phase: int, name: str) -> bool:
+    """Whether any run recorded this series in this phase."""
+    return any(np.isfinite(run.steps(phase)[name]).any() for group in groups for run in group.runs)
+
+
+def peak_of(group: Group, phase: int, name: str) -> float:
+    """How far the series rises above its first value, mean over seeds."""
+    found = [destruction(first_stage(run, phase, name), steps_per_epoch(run, phase)) for run in group.runs]
+    return float(np.mean([each.peak for each in found if each])) if any(found) else np.nan
+
+
+@dataclass(frozen=True)
+class Course:
+    """A series of a group over one phase: mean and spread over seeds, where it peaks, and which points are drawn."""
+
+    epochs: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+    top: int
+    peak: float
+    kept: np.ndarray
+
+
+def course_of(group: Group, phase: int, name: str, points: int) -> Course | None:
+    """None where no run recorded it."""
+    curves = common([smoothed(run, phase, name) for run in group.runs])
+    if not np.isfinite(curves).any():
+        return None
+    window = steps_per_epoch(group.runs[0], phase)
+    mean, spread = mean_and_spread(curves)
+    epochs = np.arange(1, len(mean) + 1) / window
+    top = _top(mean, window)
+    kept = np.union1d(thinned(mean, points, log=True), [top])
+    return Course(epochs, mean, spread, top, peak_of(group, phase, name), kept)
+
+
+def _top(mean: np.ndarray, window: int) -> int:
+    """Where the mean is highest once a window is full: what comes before is a mean of few steps."""
+    full = min(window, len(mean)) - 1
+    return full + int(np.nanargmax(mean[full:])) if np.isfinite(mean[full:]).any() else int(np.nanargmax(mean))
+
+
+def destruction_curve(groups: Sequence[Group], phase: int, name: str = "ce_old", points: int = 200) -> Plot:
+    """A series ("ce_old" or "distillation") over one phase; by the logarithm of time, since it all happens early."""
+    found = {index: each for index, group in enumerate(groups) if (each := course_of(group, phase, name, points))}
+    labels = {index: label for index, label in enumerate(short_names(groups)) if index in found}
+    first, last = min(each.epochs[0] for each in found.values()), max(each.epochs[-1] for each in found.values())
+    high = limits([each.mean + 0.5 * np.nan_to_num(each.spread) for each in found.values()], least=0.0, pad=0.14)
+    paper = frame((first, max(last, first * 1.01)), high, list(labels.values()), log_x=True)
+    measure = SERIES_NAMES[name]
+    tops = [(index, each.epochs[each.top], each.mean[each.top], signed(each.peak)) for index, each in found.items()]
+    shapes = join(
+        paper.axes("epoch", measure),
+        *(_drawn(paper, each, index) for index, each in found.items()),
+        names(paper, [(index, _end(each.mean), labels[index]) for index, each in found.items()]),
+        heights(paper, tops),
+    )
+    rows = [[groups[index].label, *row] for index, each in found.items() for row in _rows(each)]
+    title = f"{measure.capitalize()} during phase {phase}"
+    header = ["method", "epoch", "mean", "spread", "peak"]
+    return Plot(f"{name.replace('_', '-')}-phase-{phase:02d}", title, paper.size, shapes, header, rows)
+
+
+def signed(value: float) -> str:
+    return f"{value:+.{2 if abs(value) >= 0.1 else 3}f}".replace("-", "−")  # noqa: RUF001
+
+
+def _end(mean: np.ndarray) -> float:
+    return float(mean[np.isfinite(mean)][-1])
+
+
+def _drawn(paper: Frame, course: Course, index: int) -> Html:
+    kept = course.kept
+    x, mean, spread = course.epochs[kept], course.mean[kept], course.spread[kept]
+    top = float(course.epochs[course.top])
+    said = f"peak: {signed(course.peak)} above the first value, at epoch {top:.2g}"
+    around = band(paper, x, mean - spread, mean + spread)
+    return series(index, around, line(paper, x, mean, index), marker(paper, top, course.mean[course.top], index, said))
+
+
+def _rows(course: Course) -> list[list[Cell]]:
+    return [
+        [course.epochs[place], course.mean[place], course.spread[place], course.peak if place == course.top else None]
+        for place in course.kept
+    ]

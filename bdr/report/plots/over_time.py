@@ -1,0 +1,132 @@
+"""What moves while classes are learned: BDR's offsets of old and new classes, and the ratio of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bdr.records import Run
+from bdr.report.groups import Group
+from bdr.report.html import Html, join, tag
+from bdr.report.plots.choice import common, mean_and_spread, short_names
+from bdr.report.plots.destruction import smoothly, steps_per_epoch
+from bdr.report.plots.frame import Frame, frame, units
+from bdr.report.plots.marks import band, line, names, series
+from bdr.report.plots.plot import Cell, Plot
+from bdr.report.plots.scale import limits, thinned
+
+PARTS = ("old", "new")
+
+
+def offsets_of(run: Run) -> dict[str, np.ndarray]:
+    """The mean ln pi of old and of new classes, a value an epoch of the incremental phases; {} without BDR."""
+    told = [each for line in run.epochs if line.get("phase") and (each := _offsets(line))]
+    return {part: np.array([each[f"offset_{part}"] for each in told], float) for part in PARTS} if told else {}
+
+
+def _offsets(line: dict[str, Any]) -> dict[str, Any]:
+    found = (line.get("plugins") or {}).get("bdr") or {}
+    return found if all(isinstance(found.get(f"offset_{part}"), int | float) for part in PARTS) else {}
+
+
+def epochs_a_phase(run: Run) -> list[int]:
+    """How many epochs with offsets each incremental phase has."""
+    phases = [line["phase"] for line in run.epochs if line.get("phase") and _offsets(line)]
+    return [phases.count(phase) for phase in sorted(set(phases))]
+
+
+def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
+    """Offsets of new classes (above) and old ones (below) over all epochs; None where no run has any."""
+    found = {key: curves for index, group in enumerate(groups) for key, curves in _offset_curves(index, group)}
+    if not found:
+        return None
+    labels = _offset_names(groups, found)
+    longest = max(curves.shape[1] for curves in found.values())
+    paper = frame((1, max(2, longest)), limits(found.values()), list(labels.values()))
+    drawn, rows, ends = [], [], []
+    for (index, part), curves in found.items():
+        shape, data, end = _drawn(paper, curves, index, points, "5 3" if part == "old" else "")
+        drawn.append(shape)
+        rows += [[groups[index].label, part, *row] for row in data]
+        ends.append((index, end, labels[index, part]))
+    ends_of_phases = np.cumsum(epochs_a_phase(groups[next(iter(found))[0]].runs[0]))[:-1] + 0.5
+    axes = paper.axes("epoch, all phases after the first", "mean ln π")
+    shapes = join(axes, paper.borders(ends_of_phases), *drawn, names(paper, ends))
+    header = ["method", "classes", "epoch", "mean", "spread"]
+    title = "BDR's offsets of new classes (solid) and old ones (dashed)"
+    return Plot("offsets", title, paper.size, shapes, header, rows)
+
+
+def _offset_curves(index: int, group: Group) -> list[tuple[tuple[int, str], np.ndarray]]:
+    told = [each for run in group.runs if (each := offsets_of(run))]
+    return [((index, part), common([each[part] for each in told])) for part in PARTS] if told else []
+
+
+def _offset_names(groups: Sequence[Group], found: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
+    """`+bdr new`; `new` alone where one group has offsets."""
+    short = short_names(groups)
+    several = len({index for index, _ in found}) > 1
+    return {(index, part): f"{short[index]} {part}" if several else part for index, part in found}
+
+
+def _drawn(
+    paper: Frame, curves: np.ndarray, index: int, points: int, dash: str
+) -> tuple[Html, list[list[Cell]], float]:
+    mean, spread = mean_and_spread(curves)
+    kept = thinned(mean, points)
+    around = [band(paper, kept + 1, (mean - spread)[kept], (mean + spread)[kept])] if len(curves) > 1 else []
+    rows: list[list[Cell]] = [[int(place) + 1, mean[place], spread[place]] for place in kept]
+    finite = mean[np.isfinite(mean)]
+    end = float(finite[-1]) if len(finite) else np.nan
+    return series(index, *around, line(paper, kept + 1, mean[kept], index, dash=dash)), rows, end
+
+
+def ratio_of(run: Run, phase: int) -> np.ndarray:
+    """New over old gradient norm, a value a step; empty where the run was not analysed."""
+    found = run.analysis(phase)
+    if "gradient_old" not in found or "gradient_new" not in found:
+        return np.zeros(0)
+    old, new = (np.asarray(found[f"gradient_{part}"], float) for part in PARTS)
+    return np.divide(new, old, out=np.full(len(old), np.nan), where=old > 0)
+
+
+def ratio_plot(groups: Sequence[Group], phase: int, points: int = 200) -> Plot | None:
+    """The ratio over one phase as its one-epoch moving mean, by logarithms; None where no run was analysed."""
+    found = {index: told for index, group in enumerate(groups) if (told := _ratios(group, phase)) is not None}
+    if not found:
+        return None
+    labels = short_names(groups)
+    low, high = limits([np.log10(curves) for _, curves in found.values()])
+    first = min(1 / window for window, _ in found.values())
+    last = max(curves.shape[1] / window for window, curves in found.values())
+    scales = (first, max(last, 1.01 * first)), (10 ** min(low, -0.1), 10 ** max(high, 0.1))
+    paper = frame(*scales, [labels[index] for index in found], log_x=True, log_y=True)
+    drawn, rows, ends = [_even_line(paper)], [], []
+    for index, (window, curves) in found.items():
+        mean, spread = mean_and_spread(curves)
+        kept = thinned(mean, points, log=True)
+        drawn.append(series(index, line(paper, (kept + 1) / window, mean[kept], index)))
+        rows += [[groups[index].label, (place + 1) / window, mean[place], spread[place]] for place in kept]
+        ends.append((index, float(mean[np.isfinite(mean)][-1]), labels[index]))
+    shapes = join(paper.axes("epoch", "new / old gradient norm"), *drawn, names(paper, ends))
+    title = f"Gradient of new classes over that of old ones, phase {phase}"
+    header = ["method", "epoch", "mean", "spread"]
+    return Plot(f"gradient-ratio-phase-{phase:02d}", title, paper.size, shapes, header, rows)
+
+
+def _ratios(group: Group, phase: int) -> tuple[int, np.ndarray] | None:
+    window = steps_per_epoch(group.runs[0], phase)
+    found = [
+        np.maximum(smoothly(ratio, window), 1e-6)
+        for run in group.runs
+        if np.isfinite(ratio := ratio_of(run, phase)).any()
+    ]
+    return (window, common(found)) if found else None
+
+
+def _even_line(paper: Frame) -> Html:
+    """Where both weigh the same."""
+    y = units(float(paper.y(1.0)))
+    return tag("path", d=f"M{units(paper.x.start)} {y}H{units(paper.x.end)}", class_="even")

@@ -1,0 +1,263 @@
+"""The page: all that the issue of a comparison needs, in one file that asks nothing of any network."""
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from directories import CLASSES, make_run, with_protocol
+
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run, find_runs
+from bdr.report import compare, gather, write_page
+from bdr.report.findings import chosen, evidence, headline, proper, rows_of
+from bdr.report.page import page, points_of_a_curve
+from bdr.report.results import sheets_with_p
+
+SEEDS = (1993, 1994, 1995)
+VOID = {"meta", "link", "wbr"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    plain = [make_run(folder, "ucir", seed, skill=0.6, height=1.5) for seed in SEEDS]
+    return plain + [make_run(folder, "ucir+bdr", seed, skill=0.8, height=0.7) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def two_protocols(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    return [with_protocol(folder, title, step=step) for title in ("ucir", "ucir+bdr") for step in (2, 3)]
+
+
+@pytest.fixture(scope="module")
+def text(runs):
+    return page(runs, "Digits")
+
+
+class Outline(HTMLParser):
+    """Tags and attributes of a page, and whether every tag that opens is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.unbalanced = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, key, value) for key, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.unbalanced.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, key, value) for key, value in attrs]
+
+
+def outline(text):
+    parser = Outline()
+    parser.feed(text)
+    return parser
+
+
+def test_the_page_needs_nothing_but_itself(text):
+    found = outline(text)
+    assert found.unbalanced == found.open == []
+    assert not {"img", "iframe", "object"} & set(found.tags)
+    assert found.tags.count("script") == 1
+    links = [value for _, key, value in found.attributes if key in ("src", "href", "xlink:href", "action", "data")]
+    assert all(value.startswith("#") or value == "data:," for value in links)
+    assert "@import" not in text
+    assert "url(" not in text
+    assert "default-src &#x27;none&#x27;" in text
+    assert [value for _, key, value in found.attributes if key.startswith("on")] == []
+
+
+def test_every_link_on_the_page_leads_somewhere(text):
+    found = outline(text)
+    there = {value for _, key, value in found.attributes if key == "id"}
+    assert {value[1:] for _, key, value in found.attributes if key == "href" and value != "data:,"} <= there
+
+
+def test_the_page_says_what_was_run_and_how(text):
+    wanted = ["3 per class", "bdr run ucir --seed 1993", "eight, nine", "prefers-color-scheme: dark", "less_forget"]
+    wanted += ["3fa9c1", "stage.epochs: 20", "Speed and cost", "12.5", "1,001"]
+    assert [part for part in wanted if part not in text] == []
+
+
+def test_the_page_has_a_plot_of_everything(text):
+    names = set(re.findall(r'data-name="([^"]*)"', text))
+    losses = {f"{series}-phase-0{phase}" for series in ("ce-old", "distillation") for phase in (1, 2, 3)}
+    others = {"accuracy", "accuracy-old", "accuracy-new", "forgetting", "boxes-distillation", "offsets"}
+    assert names == losses | others | {f"{kind}-{place}" for kind in ("matrix", "classes") for place in (0, 1)}
+
+
+def test_the_headline_is_computed_from_the_runs(runs):
+    comparison = compare(runs)
+    rows = rows_of(comparison, comparison.groups[0].protocol)
+    best, gain = comparison.values[1]["average"].mean, comparison.differences[1]["average"]
+    told = re.sub("<[^>]*>", "", headline(chosen(rows), rows))
+    assert told == f"UCIR+BDR: {best:.2f}, +{gain.mean:.2f} over UCIR"
+    assert f"± {gain.spread:.2f} (standard error) over 3 common seeds, p " in evidence(chosen(rows))
+
+
+def test_a_plug_in_that_costs_is_said_to_cost(runs):
+    swapped = [
+        *runs[3:],
+        *(Run(run.path, run.info | {"title": "ucir+bdr+la"}, run.phases, run.done) for run in runs[:3]),
+    ]
+    comparison = compare(swapped)
+    rows = rows_of(comparison, comparison.groups[0].protocol)
+    assert re.search(r'<b class="worse">−[\d.]+</b> against UCIR\+BDR', headline(chosen(rows), rows))  # noqa: RUF001
+
+
+def test_names_are_written_as_in_their_papers():
+    assert proper("icarl+cwd+mine bdr.beta=0.5") == "iCaRL+CwD+mine bdr.beta=0.5"
+
+
+def test_a_gain_has_a_p_value_from_three_common_seeds_on_with_their_number(runs):
+    sheet = sheets_with_p(compare(runs))[0]
+    place = sheet.header.index("p of the gain")
+    assert sheet.rows[0][place] == "–"  # noqa: RUF001
+    assert re.fullmatch(r"(< 0\.001|0\.\d+) \(n = 3\)", sheet.rows[1][place])
+    few = sheets_with_p(compare([*runs[:2], *runs[3:]]))[0]
+    assert "p of the gain" not in few.header
+    assert any("from 3 common seeds on" in note for note in few.notes)
+
+
+def test_protocols_side_by_side_are_warned_of_with_what_differs(two_protocols, text):
+    both = page(two_protocols, "Digits")
+    assert "2 protocols stand side by side" in both
+    assert "They differ in step (2 or 3)." in both
+    assert "stand side by side" not in text
+    assert "2 methods, 2 protocols, 1 seed, 4 runs" in both
+    assert both.count("<h2>digits B4 S2, 3 per class</h2>") == 1
+    assert outline(both).unbalanced == []
+
+
+def test_the_page_escapes_names_from_outside(tmp_path):
+    classes = ["<script>alert(1)</script>", "$x", "a&b", '"><img src=x>', *CLASSES[4:]]
+    run = make_run(tmp_path, classes=classes, command="bdr run '<b>'", device="<i>gpu</i>", versions={"</style>": "1"})
+    text = page([run], "<script>title</script>", skipped=["skipped </template><img src=x>"])
+    found = outline(text)
+    assert not {"img", "b", "i"} & set(found.tags)
+    assert found.tags.count("script") == 1
+    assert found.unbalanced == found.open == []
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_a_page_of_one_phase_or_of_a_run_under_way_is_still_a_page(tmp_path):
+    run = make_run(tmp_path, phases=1, done=False)
+    assert "Not finished" in page([run], "Young")
+
+
+def test_lost_predictions_cost_their_plot_and_not_the_page(tmp_path):
+    run = make_run(tmp_path)
+    (run.path / "phase-03/predictions.npz").write_bytes(b"")
+    assert "predictions.npz is damaged" in page([run], "Digits")
+
+
+def test_a_page_that_cannot_be_written_names_the_file(tmp_path, runs):
+    with pytest.raises(BdrError, match=r"cannot write .*nowhere.page\.html"):
+        write_page(runs[:1], tmp_path / "nowhere" / "page.html", "Digits")
+
+
+# Folders that may hold anything
+
+
+def copies(run, folder, *names):
+    return [Path(shutil.copytree(run.path, folder / name)) for name in names]
+
+
+@pytest.fixture
+def junk(runs, tmp_path):
+    """A good run among damaged, empty, half-written and foreign ones."""
+    _, torn, empty, foreign, odd, half = copies(runs[0], tmp_path, "good", "torn", "empty", "foreign", "odd", "half")
+    (torn / "run.json").write_text('{"title": ')
+    (empty / "phases.jsonl").write_text("")
+    (foreign / "run.json").write_text(json.dumps({"name": "of another program"}))
+    lines = [json.loads(line) for line in (odd / "phases.jsonl").read_text().splitlines()]
+    (odd / "phases.jsonl").write_text("".join(json.dumps(line | {"accuracy": {}}) + "\n" for line in lines))
+    with (half / "phases.jsonl").open("a") as file:
+        file.write('{"phase": 4, "se')
+    (tmp_path / "nothing").mkdir()
+    return tmp_path
+
+
+def test_whatever_cannot_be_read_is_skipped_by_name(junk):
+    found, skipped = gather([junk])
+    assert {run.path.name for run in found} == {"good", "half"}
+    assert sorted(Path(re.match(r"skipped ([^:]*):", each)[1]).name for each in skipped) == [
+        "empty",
+        "foreign",
+        "odd",
+        "torn",
+    ]
+
+
+def test_a_folder_that_is_named_for_nothing_is_said(junk):
+    assert gather([junk / "good", junk / "nothing"])[1] == [f"skipped {junk / 'nothing'}: there is no run in it"]
+    with pytest.raises(UsageError, match="is not a folder"):
+        gather([junk / "missing"])
+
+
+def test_skipped_folders_are_on_the_page_and_on_the_terminal(junk, capsys):
+    from bdr.commands import report_runs
+
+    report_runs([junk], junk / "page.html", "Digits")
+    said, written = capsys.readouterr().err, (junk / "page.html").read_text()
+    for name in ("torn", "empty", "foreign", "odd"):
+        assert f"warning: skipped {junk / name}" in said
+        assert f"skipped {junk / name}" in written
+    assert "4 folders were skipped" in written
+
+
+def test_one_damaged_run_alone_is_an_error_that_names_it(junk, capsys):
+    from bdr.commands import report_runs
+
+    with pytest.raises(BdrError, match="can be read"):
+        report_runs([junk / "torn"], junk / "page.html", "Digits")
+    assert "run.json is damaged" in capsys.readouterr().err
+    assert not (junk / "page.html").exists()
+    with pytest.raises(UsageError, match="there is no run in"):
+        report_runs([junk / "nothing"], junk / "page.html", "Digits")
+
+
+def test_damaged_runs_do_not_stop_those_who_read_them_all(junk):
+    found, warnings = find_runs(junk)
+    assert len(found) == 3
+    assert len(warnings) == 3
+
+
+# Many runs
+
+
+def many(run, folder, count):
+    """Copies under ten methods, two protocols, and as many seeds as it takes."""
+    for place in range(count):
+        copy = Path(shutil.copytree(run.path, folder / str(place)))
+        facts = {
+            "title": f"method{place % 10}",
+            "seed": place // 20,
+            "protocol": run.protocol | {"step": 2 + place % 20 // 10},
+        }
+        (copy / "run.json").write_text(json.dumps(run.info | facts))
+    return find_runs(folder)[0]
+
+
+def test_a_hundred_runs_fit_into_two_megabytes(runs, tmp_path):
+    text = page(many(runs[-1], tmp_path, 100), "A hundred")
+    assert "10 methods, 2 protocols, 5 seeds, 100 runs" in text
+    assert len(text.encode()) < 1_000_000
+
+
+def test_many_curves_have_fewer_points_each(runs):
+    few = compare(runs[:1]).groups
+    assert points_of_a_curve(few) == 240
+    assert points_of_a_curve(few * 200) < 60
