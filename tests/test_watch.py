@@ -606,7 +606,11 @@ def test_tables_sort_filter_and_choose(browser, watched):
     tab.page.check("#runs tbody tr >> nth=0 >> input")
     tab.wait("document.querySelector('#report').textContent === 'Report of 1 chosen run'")
     tab.wait("document.querySelectorAll('#tables tbody tr').length === 1")
+    tab.click("#report")
+    tab.wait("document.querySelectorAll('svg').length > 3")
+    assert "ucir+bdr" in tab.text("main")
     assert tab.errors == []
+    assert tab.foreign_requests == []
 
 
 @pytest.mark.browser

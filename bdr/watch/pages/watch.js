@@ -74,8 +74,9 @@ function lose() {
 
 // After a pause the first event is everything, of a server that may be another one.
 function forget() {
-  runs.clear();
-  curves.clear();
+  for (const known of [runs, curves, rows]) known.clear();
+  for (const card of cards.values()) card.drawn = -1;
+  delete at("drawn").dataset.said;
   compared.measured = -1;
 }
 
@@ -401,8 +402,9 @@ function rowOf(run) {
   box.disabled = !run.accuracies;
   box.onchange = () => choose(run.id, box.checked);
   const cells = Object.entries(COLUMNS).map(([text, column]) => element("td", { class: `column-${text.split(" ")[0]} ${column.word ? "word" : ""}` }, column.cell(run)));
-  const row = element("tr", { "data-run": run.id, class: run.note ? "noted" : "" }, element("td", { class: "choice" }, box), ...cells);
-  const note = run.note ? [element("tr", { class: "note" }, element("td"), element("td", { colspan: Object.keys(COLUMNS).length }, element("p", {}, run.note)))] : [];
+  const noted = run.note && !isUnderWay(run); // of those the cards speak
+  const row = element("tr", { "data-run": run.id, class: noted ? "noted" : "" }, element("td", { class: "choice" }, box), ...cells);
+  const note = noted ? [element("tr", { class: "note" }, element("td"), element("td", { colspan: Object.keys(COLUMNS).length }, element("p", {}, run.note)))] : [];
   rows.set(run.id, { version: run.version, box, written: cells[Object.keys(COLUMNS).indexOf("written")], made: [row, ...note] });
   return rows.get(run.id).made;
 }
