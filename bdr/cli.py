@@ -210,6 +210,27 @@ def figure(
 
 
 @app.command()
+def watch(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="[RUN...]", help="Runs, or folders of runs.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Where to serve; the first free one from 8000 on if not given.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    exposed: Annotated[bool, typer.Option("--exposed", help="Allow a --host that others can reach.")] = False,
+    open_: Annotated[
+        bool | None, typer.Option("--open/--no-open", help="Open a browser; by itself where there is a screen.")
+    ] = None,
+) -> None:
+    """Show running and finished runs live, on a page that only this machine can open.
+
+    For example: bdr watch runs
+    """
+    from bdr.watch.command import watch_runs
+
+    watch_runs(runs or [Path("runs")], host, port, exposed, open_)
+
+
+@app.command()
 def evaluate(
     run: RunPath,
     phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,

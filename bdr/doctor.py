@@ -17,6 +17,8 @@ OPTIONAL = {
     "scikit-learn": "the digits data set: pip install 'bdr[digits]'",
     "pillow": "folders of images: pip install 'bdr[images]'",
     "matplotlib": "figures: pip install 'bdr[report]'",
+    "fastapi": "bdr watch: pip install 'bdr[watch]'",
+    "uvicorn": "bdr watch: pip install 'bdr[watch]'",
 }
 
 

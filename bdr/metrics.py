@@ -5,6 +5,7 @@ a_ij is the accuracy on the classes of phase j after phase i, T the last phase; 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -38,6 +39,13 @@ class Recorded(Protocol):
     def phases(self) -> list[dict[str, Any]]: ...
 
     def steps(self, phase: int) -> dict[str, np.ndarray]: ...
+
+
+class Summarised(ABC):
+    """A run whose numbers were computed before: who keeps many runs keeps these, and not their series."""
+
+    @abstractmethod
+    def summary(self, readout: str) -> dict[str, Any]: ...
 
 
 class Destruction(NamedTuple):
@@ -198,6 +206,8 @@ def _of(line: dict[str, Any], key: str, readout: str) -> Any:
 
 def summary(run: Recorded, readout: str = "cnn") -> dict[str, Any]:
     """All numbers of a run for one readout; None where there is none (forgetting in a run of one phase, say)."""
+    if isinstance(run, Summarised):
+        return run.summary(readout)
     known = sorted({name for line in run.phases for name in line["accuracy"]})
     if readout not in known:
         raise unknown("readout", readout, known)

@@ -37,6 +37,7 @@ RULES = {
     "records": set(),
     "metrics": set(),
     "report": {"bdr.records", "bdr.metrics"},
+    "watch": {"bdr.records", "bdr.metrics", "bdr.report"},
     "errors": set(),
     "fusing": set(),
     "seeding": set(),

@@ -1,0 +1,66 @@
+"""Which folders are runs, whether they have changed, and that nothing of them lies outside of what is watched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+RECORDS = ("run.json", "phases.jsonl", "epochs.jsonl", "steps.bin", "steps.npz", "DONE", "log.txt")
+MARKS = {"run.json", "phases.jsonl"}  # a folder with one of them is a run, or was meant to be one
+CHECKPOINT = "checkpoint"
+LOOKED_AT = frozenset((*RECORDS, CHECKPOINT))
+
+
+@dataclass(frozen=True)
+class Look:
+    """A run's folder at one moment, without a file of it being opened."""
+
+    path: Path
+    root: Path
+    signature: tuple[tuple[str, int, int], ...]  # name, time and size of each record
+    touched: float  # when anything was last written, checkpoints included
+    logged: float  # when log.txt was last written
+
+
+def look_at(path: Path, root: Path, names: list[str]) -> Look:
+    """The folder, of which these files and folders are known to be there."""
+    found: list[tuple[str, int, int]] = []
+    touched = [0.0]
+    for name in LOOKED_AT.intersection(names):
+        try:
+            about = os.lstat(os.path.join(path, name))  # of a link itself: one put in place of a file is a change
+        except OSError:
+            continue
+        touched.append(about.st_mtime)
+        if name != CHECKPOINT:
+            found.append((name, about.st_mtime_ns, about.st_size))
+    times = {name: time / 1e9 for name, time, _ in found}
+    return Look(path, root, tuple(sorted(found)), max(touched), times.get("log.txt", 0.0))
+
+
+def run_folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Folders that look like runs, and what is in them; links are not followed, runs are not searched for others."""
+    for folder, inner, files in os.walk(root):
+        if not MARKS.isdisjoint(files):
+            names = inner + files
+            inner.clear()
+            yield Path(folder), names
+        else:
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+
+
+def looks(roots: list[Path]) -> dict[Path, Look]:
+    """Every run below the roots, each once."""
+    return {path: look_at(path, root, names) for root in reversed(roots) for path, names in run_folders(root)}
+
+
+def leads_outside(look: Look) -> Path | None:
+    """The first link in a run that leads out of what is watched."""
+    for folder, inner, files in os.walk(look.path):
+        for name in sorted((*inner, *files)):
+            place = Path(folder, name)
+            if place.is_symlink() and not place.resolve().is_relative_to(look.root):
+                return place
+    return None

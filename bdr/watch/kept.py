@@ -1,0 +1,136 @@
+"""What is remembered of a run: its row, its curves and its numbers; neither its epochs' lines nor its steps."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bdr.errors import BdrError
+from bdr.metrics import Summarised, summary
+from bdr.records import Run
+from bdr.report.groups import readout_of
+from bdr.report.protocols import protocol_titles
+from bdr.watch.curves import destruction_curves, loss_curve, rounded
+from bdr.watch.epochs import Progress, columns, progress_of
+from bdr.watch.folders import Look, leads_outside
+from bdr.watch.state import last_line, quiet_after, state_of
+
+# what reading a file of somebody else's making may raise, besides what the reader finds by itself
+STRANGE = (BdrError, OSError, KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+@dataclass(frozen=True, eq=False)
+class LightRun(Run, Summarised):
+    """A run without its series: its numbers were computed while they were there."""
+
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def summary(self, readout: str) -> dict[str, Any]:
+        return self.numbers
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What does not change before the files do."""
+
+    title: str
+    seed: int
+    protocol: str
+    created: str
+    phases: int
+    progress: Progress
+    accuracies: list[list[float]]  # (classes seen, percent) after each phase
+    average: float | None
+    loss: float | None
+    speed: float | None
+    patience: float
+    log: str
+
+
+@dataclass
+class Kept:
+    """A run as it was last read; `run` is None where it cannot be read, and `trouble` says why."""
+
+    look: Look
+    run: LightRun | None = None
+    facts: Facts | None = None
+    curves: dict[str, Any] = field(default_factory=dict)
+    trouble: str = ""
+    state: tuple[str, str] = ("", "")
+    version: int = 0
+
+    @property
+    def id(self) -> str:
+        return id_of(self.look.path)
+
+    def refresh(self, now: float) -> bool:
+        """Whether the state has become another one, by the mere passing of time."""
+        before, facts, run = self.state, self.facts, self.run
+        if facts is None or run is None:
+            self.state = "damaged", self.trouble
+        else:
+            begun = bool(self.curves["loss"]["epochs"])
+            self.state = state_of(self.look, now, run.done, begun, facts.log, facts.patience)
+        return self.state != before
+
+    def row(self) -> dict[str, Any]:
+        """All that the table and the cards show."""
+        state, note = self.state
+        place = str(self.look.path.relative_to(self.look.root))
+        head = {"id": self.id, "version": self.version, "state": state, "note": note, "touched": self.look.touched}
+        head["folder"] = self.look.path.name if place == "." else place
+        if self.facts is None:
+            return head
+        facts = {key: value for key, value in vars(self.facts).items() if key not in ("progress", "patience", "log")}
+        return head | facts | self.facts.progress._asdict()
+
+
+@cache
+def id_of(path: Path) -> str:
+    """A name for addresses, which is no path."""
+    return hashlib.sha256(str(path).encode()).hexdigest()[:12]
+
+
+def read(look: Look) -> Kept:
+    """Read a run once; whatever is wrong with it becomes words."""
+    outside = leads_outside(look)
+    if outside is not None:
+        return Kept(look, trouble=f"not read: {outside} leads out of {look.root}")
+    try:
+        return read_whole(look)
+    except BdrError as error:
+        return Kept(look, trouble=str(error))
+    except STRANGE as error:
+        return Kept(look, trouble=f"{look.path} does not read like a run ({type(error).__name__}: {error})")
+
+
+def read_whole(look: Look) -> Kept:
+    run = Run.open(look.path)
+    epochs = columns(run.epochs)
+    curves = {"loss": loss_curve(epochs), "destruction": destruction_curves(run, epochs)}
+    numbers = summary(run, readout_of(run)) if run.phases else {}
+    last = float(epochs.seconds[-1]) if len(epochs) and np.isfinite(epochs.seconds[-1]) else 0.0
+    config = run.info.get("config") or {}
+    facts = Facts(
+        title=str(run.title),
+        seed=run.seed,
+        protocol=protocol_titles([run])[0],
+        created=str(run.info.get("created") or ""),
+        phases=len(run.info["phases"]),
+        progress=progress_of(run, epochs),
+        accuracies=[
+            [line["seen"], round(value, 2)]
+            for line, value in zip(run.phases, numbers.get("accuracies", []), strict=True)
+        ],
+        average=round(numbers["average"], 2) if numbers else None,
+        loss=rounded(epochs.loss[-1:])[0] if len(epochs) else None,
+        speed=rounded(epochs.images[-1:] / epochs.seconds[-1:])[0] if last > 0 else None,
+        patience=quiet_after(bool(len(epochs)), last, float(config.get("checkpoint_every") or 0.0)),
+        log="" if run.done else last_line(look.path / "log.txt"),
+    )
+    return Kept(look, LightRun(run.path, run.info, run.phases, run.done, numbers), facts, curves)
