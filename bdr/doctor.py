@@ -16,7 +16,7 @@ OK, MISSING = "ok", "--"
 OPTIONAL = {
     "scikit-learn": "the digits data set: pip install 'bdr[digits]'",
     "pillow": "folders of images: pip install 'bdr[images]'",
-    "matplotlib": "figures: pip install 'bdr[report]'",
+    "matplotlib": "figures: pip install 'bdr[figures]'",
     "fastapi": "bdr watch: pip install 'bdr[watch]'",
     "uvicorn": "bdr watch: pip install 'bdr[watch]'",
 }
