@@ -312,3 +312,12 @@ def test_a_readout_that_is_not_the_usual_one_stands_in_the_label(tmp_path):
     assert [group.label for group in comparison.groups] == ["wa", "icarl (nme)"]
     asked = compare([group.runs[0] for group in comparison.groups], "cnn")
     assert [group.label for group in asked.groups] == ["wa", "icarl"]
+
+
+def test_a_row_with_settings_is_held_against_the_row_with_the_same_ones(tmp_path):
+    settings = [None, {"ucir": {"eta": 20}}]
+    runs = [with_protocol(tmp_path, title, settings=each) for title in ("ucir", "ucir+bdr") for each in settings]
+    comparison = compare(runs)
+    held = {group.label: base.label for group, base in zip(comparison.groups, comparison.references, strict=True)}
+    assert held["ucir+bdr ucir.eta=20"] == "ucir ucir.eta=20"
+    assert held["ucir+bdr"] == "ucir"

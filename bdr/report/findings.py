@@ -5,43 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bdr.metrics import OverSeeds
+from bdr.metrics import OverSeeds, over_seeds
 from bdr.report.groups import Group
 from bdr.report.html import Html, join, tag
+from bdr.report.pairing import common_seeds
 from bdr.report.plots.choice import has_own_settings
 from bdr.report.significance import paired_p, told_p
 from bdr.report.tables import Comparison, number
 
 # as their papers write them; any other name stays as it was typed
 NAMES = {
-    **{
-        "aanet": "AANet",
-        "bcl": "BCL",
-        "bdr": "BDR",
-        "bic": "BiC",
-        "cwd": "CwD",
-        "der": "DER",
-        "dualprompt": "DualPrompt",
-    },
-    **{
-        "dytox": "DyTox",
-        "e2e": "E2E",
-        "ewc": "EWC",
-        "icarl": "iCaRL",
-        "l2p": "L2P",
-        "la": "LA",
-        "ldam": "LDAM",
-        "lwf": "LwF",
-    },
-    **{
-        "paco": "PaCo",
-        "podnet": "PODNet",
-        "rpsnet": "RPSNet",
-        "rwalk": "RWalk",
-        "si": "SI",
-        "simple-der": "simple-DER",
-    },
-    **{"tade": "TADE", "ucir": "UCIR", "wa": "WA"},
+    "aanet": "AANet",
+    "bcl": "BCL",
+    "bdr": "BDR",
+    "bic": "BiC",
+    "cwd": "CwD",
+    "der": "DER",
+    "dualprompt": "DualPrompt",
+    "dytox": "DyTox",
+    "e2e": "E2E",
+    "ewc": "EWC",
+    "icarl": "iCaRL",
+    "l2p": "L2P",
+    "la": "LA",
+    "ldam": "LDAM",
+    "lwf": "LwF",
+    "paco": "PaCo",
+    "podnet": "PODNet",
+    "rpsnet": "RPSNet",
+    "rwalk": "RWalk",
+    "si": "SI",
+    "simple-der": "simple-DER",
+    "tade": "TADE",
+    "ucir": "UCIR",
+    "wa": "WA",
 }
 CHANGES = {"last": "last", "forgetting_max": "forgetting", "destruction_peak": "destruction peak"}
 
@@ -54,7 +51,6 @@ class Row:
     values: dict[str, OverSeeds]
     gains: dict[str, OverSeeds] | None
     base: Group | None
-    base_values: dict[str, OverSeeds] | None
 
     @property
     def average(self) -> float:
@@ -73,13 +69,8 @@ def proper(label: str) -> str:
 
 
 def rows_of(comparison: Comparison, protocol: str) -> list[Row]:
-    values = {id(group): each for group, each in zip(comparison.groups, comparison.values, strict=True)}
     lines = zip(comparison.groups, comparison.values, comparison.differences, comparison.references, strict=True)
-    return [
-        Row(group, mine, gains, base, values[id(base)] if base else None)
-        for group, mine, gains, base in lines
-        if group.protocol == protocol
-    ]
+    return [Row(*line) for line in lines if line[0].protocol == protocol]
 
 
 def chosen(rows: Sequence[Row]) -> Row:
@@ -127,16 +118,17 @@ def _seeds(row: Row) -> str:
     if row.gain is None:
         return "one seed" if count == 1 else f"mean of {count} seeds"
     if row.gain.n == 1:
-        return "one seed each, so without a spread"
+        return "one common seed, so without a spread"
     p = told_p(paired_p(row.gain))
     tested = f", p {p if p.startswith('<') else f'= {p}'}" if p else ""
     return f"gain ± {number(row.gain.spread)} (standard error) over {row.gain.n} common seeds{tested}"
 
 
 def _changes(row: Row) -> str:
-    if not row.base_values or row.base_values is row.values:
+    if not row.base or not row.gain:
         return ""
-    pairs = {told: (row.base_values[key].mean, row.values[key].mean) for key, told in CHANGES.items()}
+    mine, theirs = (over_seeds(each) for each in zip(*common_seeds(row.group, row.base), strict=True))
+    pairs = {told: (theirs[key].mean, mine[key].mean) for key, told in CHANGES.items()}
     return ", ".join(
         f"{told} {number(a)} → {number(b)}" for told, (a, b) in pairs.items() if a is not None and b is not None
     )

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bdr.errors import UsageError, unknown
-from bdr.metrics import SCALARS, OverSeeds, over_seeds, spread, summary
+from bdr.errors import UsageError
+from bdr.metrics import OverSeeds, over_seeds, summary
 from bdr.records import Run
 from bdr.report.groups import Group, by_protocol, group_runs, protocol_notes, readout_of
+from bdr.report.pairing import paired_differences, references_of
 from bdr.report.sheets import Sheet
 
 COLUMNS = {
@@ -48,47 +49,6 @@ def compare(runs: list[Run], readout: str | None = None, reference: str | None =
     ]
     values = [over_seeds(group.summaries) for group in groups]
     return Comparison(groups, values, pairs, protocol_notes(groups, runs), bases, reference)
-
-
-def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]:
-    """For each group what it is built on, or the wanted one, under its protocol: another's gain is no method's."""
-    sharing = {each[0].protocol: each for each in by_protocol(groups)}
-    if wanted is None:
-        return [built_on(group, sharing[group.protocol]) for group in groups]
-    found = {protocol: named(wanted, each) for protocol, each in sharing.items()}
-    if not any(found.values()):
-        raise unknown("row", wanted, {group.label for group in groups})
-    return [found[group.protocol] for group in groups]
-
-
-def built_on(group: Group, groups: list[Group]) -> Group | None:
-    """The method with fewer of its plug-ins, the last one left out first; else the first row of the same method."""
-    method, *plugins = group.runs[0].title.split("+")
-    for kept in reversed(range(len(plugins))):
-        title = "+".join([method, *plugins[:kept]])
-        if fewer := [other for other in groups if other.runs[0].title == title]:
-            return min(fewer, key=lambda other: len(other.label))  # the one with fewest settings of its own
-    return next(other for other in groups if other.runs[0].title.split("+")[0] == method)
-
-
-def named(wanted: str, groups: list[Group]) -> Group | None:
-    """The group of this label; else the only one of this method."""
-    of_method = [group for group in groups if group.runs[0].title == wanted]
-    exact = [group for group in groups if group.label == wanted]
-    return next(iter(exact or (of_method if len(of_method) == 1 else [])), None)
-
-
-def paired_differences(group: Group, base: Group) -> dict[str, OverSeeds]:
-    """Mean difference to the base over the seeds that both have, with its standard error in place of the spread."""
-    ours, theirs = group.by_seed(), base.by_seed()
-    common = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-    return {key: _paired([(a[key], b[key]) for a, b in common]) for key in SCALARS}
-
-
-def _paired(pairs: Sequence[tuple[float | None, float | None]]) -> OverSeeds:
-    found = spread([a - b for a, b in pairs if a is not None and b is not None])
-    error = None if found.spread is None else found.spread / math.sqrt(found.n)
-    return OverSeeds(found.mean, error, found.n)
 
 
 def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
