@@ -364,6 +364,30 @@ def reproduce(
     answer(tables, only, seeds, formula, tolerance, *places, jobs, until, check, dry_run, json, markdown, stoppable)
 
 
+class Form(StrEnum):
+    latex = "latex"
+    markdown = "markdown"
+    csv = "csv"
+
+
+@app.command()
+def table(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="A table of the paper: T1 to T9, or all.")],
+    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, instead of results and runs.")] = None,
+    format: Annotated[Form | None, typer.Option(help="As FILE's name ends if not given; else markdown.")] = None,
+    only: Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')] = None,
+    formula: Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, released or anchored.")] = "corrected",
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="A file to write it into.")] = None,
+) -> None:
+    """Write a table of the paper with ours beside it, as LaTeX, Markdown or CSV.
+
+    For example: bdr table T4 --only cifar100 --format latex -o table4.tex
+    """
+    from bdr.paper.table import write_table
+
+    write_table(name, runs or [], format and format.value, only, formula, out)
+
+
 @data_app.command("fetch")
 def data_fetch(
     name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
