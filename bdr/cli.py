@@ -116,6 +116,7 @@ def run(
     size: Annotated[int | None, typer.Option(help="Pixels a side, for folders of images.")] = None,
     checkpoint_every: Annotated[float | None, typer.Option(help="Seconds between checkpoints (20).")] = None,
     share: Annotated[bool | None, typer.Option("--share/--no-share", help="Train equal first phases once.")] = None,
+    log: Annotated[str | None, typer.Option(help="Write to tensorboard, wandb, mlflow too: a name, or a list.")] = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the configuration and stop.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, estimate time and disk, stop.")] = False,
 ) -> None:
@@ -126,7 +127,7 @@ def run(
     scenario = fields_given(root=root, base=base, step=step, memory=memory, herding=herding, order=order)
     fields = scenario | fields_given(net=net, phases=phases, precision=precision, device=device, engine=engine)
     fields |= fields_given(keep=keep, val=val, size=size, checkpoint_every=checkpoint_every)
-    fields |= fields_given(share=share, uneven=uneven or None)
+    fields |= fields_given(share=share, uneven=uneven or None, log=log)
     from bdr.commands import run_seeds
 
     chosen = parse_seeds(seed, seeds)
@@ -180,6 +181,17 @@ def report(
     from bdr.commands import report_runs
 
     report_runs(runs, out, title, figures)
+
+
+@app.command()
+def log(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs.")],
+    to: Annotated[str, typer.Option(help="Where to: tensorboard, wandb, mlflow; a name, or a list.")],
+) -> None:
+    """Hand what runs have recorded to TensorBoard, Weights & Biases or MLflow."""
+    from bdr.trackers.commands import log_runs
+
+    log_runs(runs, [name.strip() for name in to.split(",") if name.strip()])
 
 
 @app.command()

@@ -15,6 +15,9 @@ OPTIONAL = {
     "scikit-learn": "the digits data set: pip install 'bdr[digits]'",
     "pillow": "folders of images: pip install 'bdr[images]'",
     "matplotlib": "plots and pages: pip install 'bdr[report]'",
+    "tensorboard": "--log tensorboard: pip install 'bdr[tensorboard]'",
+    "wandb": "--log wandb: pip install 'bdr[wandb]'",
+    "mlflow-skinny": "--log mlflow: pip install 'bdr[mlflow]'",
 }
 
 

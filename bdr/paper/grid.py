@@ -60,7 +60,7 @@ def grid_of(judged: Sequence[Judged], formula: str) -> Grid:
         lines += lines_of(heads, cells, footnotes, ruled=before is not None and block != before)
         before = block
     title = f"Table {table[1:]} of the BDR paper (arXiv 2308.01698), and ours: {layout.about}"
-    marks = {mark: text for text, mark in footnotes.items()}
+    marks = {mark: f"{text}." for text, mark in footnotes.items()}
     return Grid(table, title, layout.heads, columns, lines, notes_of(judged, formula), marks)
 
 

@@ -34,6 +34,7 @@ def as_latex(grid: Grid) -> str:
         "\\centering",
         f"\\caption{{{escaped(grid.title)}.}}",
         f"\\label{{tab:bdr-{grid.table.lower()}}}",
+        r"\par\smallskip",
         *([r"\resizebox{\linewidth}{!}{%"] if wide else [r"\footnotesize"]),
         *tabular(grid),
         *notes(grid),
