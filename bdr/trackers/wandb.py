@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Sequence
 
 import wandb
@@ -17,6 +18,15 @@ PROJECT = "WANDB_PROJECT"  # the environment variable of Weights & Biases
 LONGEST = 64  # characters of a tag
 
 
+def forget(run: Run) -> None:
+    """Removes what was written offline before."""
+    old = list((run.path / "wandb").glob(f"offline-run-*-{identity(run)}"))
+    for folder in old:
+        shutil.rmtree(folder)
+    if old:
+        time.sleep(1.0)  # folders are named by the second, and one that had this name would swallow the new one
+
+
 class WeightsAndBiases(Tracker):
     """Online it goes on after the last step that is there; offline it is written whole, in place of what was there."""
 
@@ -25,8 +35,7 @@ class WeightsAndBiases(Tracker):
         if online and not wandb.login(prompt=False):
             raise BdrError("nobody is logged in; type: wandb login, or set WANDB_MODE=offline")
         if not online:
-            for folder in (run.path / "wandb").glob(f"offline-run-*-{identity(run)}"):
-                shutil.rmtree(folder)
+            forget(run)
         self.run = wandb.init(
             project=os.environ.get(PROJECT) or "bdr",
             id=identity(run),
