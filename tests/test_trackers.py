@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from runs import plan, train, train_until
 
-from bdr import api, trackers
+from bdr import api, commands, doctor, trackers
 from bdr.config import Config, changed, with_settings
 from bdr.engine.checkpoint import Position
 from bdr.errors import BdrError, UsageError
@@ -308,3 +308,10 @@ def test_where_a_run_is_logged_is_no_part_of_its_fingerprint(tmp_path):
     plain, logged = (plan(Path(tmp_path / "run"), log=log, **SMALL) for log in ((), "tensorboard"))
     assert plain.info["fingerprint"] == logged.info["fingerprint"]
     assert plain.experiment.path == logged.experiment.path
+
+
+def test_doctor_says_what_to_type_for_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "optional", lambda name, use: (doctor.MISSING, name, use))
+    monkeypatch.setattr(commands.out, "width", 200)
+    commands.examine()
+    assert "pip install 'bdr[mlflow]'" in capsys.readouterr().out
