@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,13 +17,14 @@ from bdr.config import Config, changed, with_settings
 from bdr.data.images import DataSet
 from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure, predict
-from bdr.engine.listen import Listener
+from bdr.engine.listen import Listener, Several
 from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.parts import make_method, make_plugins
 from bdr.records import Run
 from bdr.rehearsal import rehearse
+from bdr.trackers.follow import Following
 from bdr.types import ImageShape, Phase
 
 RUNS = Path("runs")
@@ -110,15 +112,26 @@ def execute(
         if not is_done(plan):
             go_on(plan, listener, stopping)
     else:
-        prepare(plan, listener, stopping)
         command = command or f"bdr.run({plan.config.title!r})"
-        experiment.start(plan.info | {"command": command, "created": now()})
+        with followed(plan, listener) as heard:
+            prepare(plan, heard, stopping)
+            experiment.start(plan.info | {"command": command, "created": now()})
     return Result.of(experiment.path)
 
 
-def prepare(plan: Plan, listener: Listener | None, stopping: Callable[[], bool] | None) -> None:
+@contextmanager
+def followed(plan: Plan, listener: Listener | None) -> Iterator[Listener]:
+    """The listener, and the trackers that the configuration names; these are closed however the run ends."""
+    following = Following(plan.config.log, plan.experiment.path)
+    try:
+        yield Several([listener or Listener(), following])
+    finally:
+        following.close()
+
+
+def prepare(plan: Plan, listener: Listener, stopping: Callable[[], bool] | None) -> None:
     experiment = plan.experiment
-    experiment.listener = listener or Listener()
+    experiment.listener = listener
     experiment.stopping = stopping or (lambda: False)
     experiment.rehearse = lambda found: rehearse(plan.info, experiment.phases, found)
     experiment.listener.run_begins(plan.config.title, list(experiment.phases), str(experiment.path))
@@ -161,8 +174,9 @@ def resume(
 
 
 def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None) -> None:
-    prepare(plan, listener, stopping)
-    plan.experiment.resume()
+    with followed(plan, listener) as heard:
+        prepare(plan, heard, stopping)
+        plan.experiment.resume()
 
 
 def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:

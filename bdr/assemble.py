@@ -37,6 +37,7 @@ from bdr.refusals import (
     check_targets,
 )
 from bdr.scenario import Protocol, class_order
+from bdr.trackers import check_tracker
 from bdr.types import ImageShape, Phase, Stage
 
 
@@ -146,6 +147,8 @@ def with_alternate_settings(config: Config, stage: Stage) -> Stage:
 def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None = None) -> Plan:
     """Checks everything that can be checked before anything trains."""
     check_names(config)
+    for tracker in config.log:
+        check_tracker(tracker)
     checked_stage(config.stage)
     check_settings(config)
     plugins = make_plugins(config)

@@ -117,6 +117,7 @@ def run(
     analyse: Annotated[bool, typer.Option("--analyse", help="Log gradients, features and test losses too.")] = False,
     checkpoint_every: Annotated[float | None, typer.Option(help="Seconds between checkpoints (20).")] = None,
     share: Annotated[bool | None, typer.Option("--share/--no-share", help="Train equal first phases once.")] = None,
+    log: Annotated[str | None, typer.Option(help="Write to tensorboard, wandb, mlflow too: a name, or a list.")] = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the configuration and stop.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, estimate time and disk, stop.")] = False,
 ) -> None:
@@ -127,7 +128,7 @@ def run(
     scenario = fields_given(root=root, base=base, step=step, memory=memory, herding=herding, order=order)
     fields = scenario | fields_given(net=net, phases=phases, precision=precision, device=device, engine=engine)
     fields |= fields_given(keep=keep, val=val, size=size, checkpoint_every=checkpoint_every)
-    fields |= fields_given(share=share, uneven=uneven or None, analyse=analyse or None)
+    fields |= fields_given(share=share, uneven=uneven or None, analyse=analyse or None, log=log)
     from bdr.commands import run_seeds
 
     chosen = parse_seeds(seed, seeds)
@@ -228,6 +229,17 @@ def watch(
     from bdr.watch.command import watch_runs
 
     watch_runs(runs or [Path("runs")], host, port, exposed, open_)
+
+
+@app.command()
+def log(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs.")],
+    to: Annotated[str, typer.Option(help="Where to: tensorboard, wandb, mlflow; a name, or a list.")],
+) -> None:
+    """Hand what runs have recorded to TensorBoard, Weights & Biases or MLflow."""
+    from bdr.trackers.commands import log_runs
+
+    log_runs(runs, [name.strip() for name in to.split(",") if name.strip()])
 
 
 @app.command()
@@ -410,6 +422,30 @@ def reproduce(
 
     places = results or [], runs, root, device
     answer(tables, only, seeds, formula, tolerance, *places, jobs, until, check, dry_run, json, markdown, stoppable)
+
+
+class Form(StrEnum):
+    latex = "latex"
+    markdown = "markdown"
+    csv = "csv"
+
+
+@app.command()
+def table(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="A table of the paper: T1 to T9, or all.")],
+    runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, instead of results and runs.")] = None,
+    format: Annotated[Form | None, typer.Option(help="As FILE's name ends if not given; else markdown.")] = None,
+    only: Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')] = None,
+    formula: Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, released or anchored.")] = "corrected",
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="A file to write it into.")] = None,
+) -> None:
+    """Write a table of the paper with ours beside it, as LaTeX, Markdown or CSV.
+
+    For example: bdr table T4 --only cifar100 --format latex -o table4.tex
+    """
+    from bdr.paper.table import write_table
+
+    write_table(name, runs or [], format and format.value, only, formula, out)
 
 
 @data_app.command("fetch")

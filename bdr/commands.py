@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bdr import api
@@ -315,7 +316,7 @@ def examine() -> None:
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for mark, name, about in findings():
-        table.add_row(mark, name, about)
+        table.add_row(mark, name, escape(about))  # 'bdr[report]' is no markup
     out.print(table)
 
 

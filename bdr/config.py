@@ -55,11 +55,18 @@ class Config(BaseModel):
     analyse: bool = False  # log what the figures of destruction and reconstruction need
     checkpoint_every: Annotated[float, Field(ge=0.0)] = 20.0
     share: bool = True  # train a first phase once for all runs that have the same
+    log: tuple[str, ...] = ()  # names of TRACKERS
 
     @field_validator("memory", mode="before")
     @classmethod
     def memory_is_a_quota(cls, value: Any) -> str:
         return str(Quota.parse(str(value)))
+
+    @field_validator("log", mode="before")
+    @classmethod
+    def log_is_a_list(cls, value: Any) -> Any:
+        """`tensorboard,mlflow` on the command line."""
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     @property
     def title(self) -> str:

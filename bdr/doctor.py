@@ -19,6 +19,9 @@ OPTIONAL = {
     "matplotlib": "figures: pip install 'bdr[figures]'",
     "fastapi": "bdr watch: pip install 'bdr[watch]'",
     "uvicorn": "bdr watch: pip install 'bdr[watch]'",
+    "tensorboard": "--log tensorboard: pip install 'bdr[tensorboard]'",
+    "wandb": "--log wandb: pip install 'bdr[wandb]'",
+    "mlflow-skinny": "--log mlflow: pip install 'bdr[mlflow]'",
 }
 
 

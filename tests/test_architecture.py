@@ -46,6 +46,7 @@ RULES = {
     "bench": {"bdr"},
     "paper": {"bdr"},
     "sweep": {"bdr"},
+    "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen", "bdr.engine.fit", "bdr.commands"},
 }
 
 

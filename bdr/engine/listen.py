@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bdr.engine.fit import EpochLog
@@ -22,3 +23,34 @@ class Listener:
     def note(self, text: str) -> None: ...
 
     def run_ends(self) -> None: ...
+
+
+class Several(Listener):
+    """Tells all of them, in their order."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self.listeners = listeners
+
+    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
+        for each in self.listeners:
+            each.run_begins(title, phases, place)
+
+    def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
+        for each in self.listeners:
+            each.stage_begins(phase, number, stage, first_epoch)
+
+    def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
+        for each in self.listeners:
+            each.epoch_ends(phase, stage, log)
+
+    def phase_ends(self, line: dict[str, Any]) -> None:
+        for each in self.listeners:
+            each.phase_ends(line)
+
+    def note(self, text: str) -> None:
+        for each in self.listeners:
+            each.note(text)
+
+    def run_ends(self) -> None:
+        for each in self.listeners:
+            each.run_ends()

@@ -8,6 +8,10 @@ verdicts   paper against ours: reached, missed, above; the gain of BDR
 cost       how long missing runs take
 sheets     all of it as tables
 reproduce  the command
+layout     how each table is laid out
+grid       a table with ours under the paper's
+latex      that as LaTeX
+table      the command `bdr table`
 """
 
 from bdr.paper.cells import Cell, load_cells

@@ -78,7 +78,7 @@ DER_NOTE = (
 )
 SAMPLING_NOTE = (
     "Balanced sampling: what the paper prints (22 and 15 %) is implausible, any usual way of doing it lands far "
-    "higher; so `above` is expected there, and says nothing."
+    "higher; so a result above it is expected there, and says nothing."
 )
 EXTRACTOR = 11.17  # million parameters of ResNet-18, one of DER's extractors before it is pruned
 LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # tables 1 and 9 do not say; it is the setting of all the others
@@ -126,8 +126,9 @@ AANET_MEMORY = (
     "have it, and not with the printed R a class; to run it all the same, the recipe aanet has 20 a class, "
     "aanet-readme a total of 2000"
 )
+DASHED = "the paper prints a dash"
 AS_PRINTED: tuple[tuple[Callable[[Cell], bool], str], ...] = (
-    (lambda cell: cell.value is None, "the paper prints a dash"),
+    (lambda cell: cell.value is None, DASHED),
     (
         lambda cell: cell.table == "T5" and cell.base == "DER",
         "captioned ImageNet-Subset, but 72.05 and 74.13 are the CIFAR-100 B=0 S=2 cells of T2: which data is unclear",

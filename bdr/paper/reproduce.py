@@ -25,7 +25,7 @@ from bdr.paper.verdicts import Judged, judge
 from bdr.report.sheets import Sheet, as_markdown, as_rich
 
 Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
-RESULTS = Path("results")
+RESULTS, RUNS = Path("results"), Path("runs")
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,12 @@ class Question:
 
     def folders(self) -> list[Path]:
         """Where results are looked for; a folder that was named must be there, the usual ones need not."""
-        usual = [folder for folder in (RESULTS,) if folder.is_dir()]
-        return (self.results or usual) + ([self.runs] if self.runs.is_dir() else [])
+        return [*self.results, *usual_folders(self.runs, without_results=bool(self.results))]
+
+
+def usual_folders(runs: Path = RUNS, without_results: bool = False) -> list[Path]:
+    """Where results are looked for if nobody says otherwise; only those that are there."""
+    return [folder for folder in (*(() if without_results else (RESULTS,)), runs) if folder.is_dir()]
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def reproduce(
     formula: str = "corrected",
     tolerance: float = 0.5,
     results: Sequence[Path] = (),
-    runs: Path = Path("runs"),
+    runs: Path = RUNS,
     root: Path | None = None,
     device: str | None = None,
     jobs: int = 1,

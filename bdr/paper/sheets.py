@@ -98,20 +98,31 @@ def reading_notes(judged: Sequence[Judged], formula: str, tolerance: float) -> l
     cells = [each.cell for each in judged if each.wanted]
     several = f"reached: at least the paper's minus {tolerance:g} points; above: more than {tolerance:g} over it."
     occurring = {
-        f"Formula of BDR in all our cells: {formula}.": any(
-            each.wanted and "bdr" in each.wanted.spec for each in judged
-        ),
         several: any(cell.is_accuracy for cell in cells),
         f"Losses: reached within {LOSS_SHARE:.0%}.": any(cell.metric in LOSSES for cell in cells),
         f"#p: reached within {PARAMETERS:g} million.": any(cell.metric == "params_avg_M" for cell in cells),
         f"Gain of BDR over its base row, ours over common seeds; same tolerance, {tolerance:g} points.": any(
             each.gain for each in judged
         ),
+    }
+    few = [f"* fewer than {ENOUGH} seeds: a first impression."] if any(each.few_seeds for each in judged) else []
+    verdicts = [note for note, occurs in occurring.items() if occurs]
+    return [*formula_notes(judged, formula), *verdicts, *circumstances(judged), *few]
+
+
+def formula_notes(judged: Sequence[Judged], formula: str) -> list[str]:
+    ours = any(each.wanted and "bdr" in each.wanted.spec for each in judged)
+    return [f"Formula of BDR in all our cells: {formula}."] if ours else []
+
+
+def circumstances(judged: Sequence[Judged]) -> list[str]:
+    """What one must know of the numbers themselves: only what occurs among them."""
+    cells = [each.cell for each in judged if each.wanted]
+    occurring = {
         SAMPLING_NOTE: any(SAMPLING in cell.parts for cell in cells),
         "T7 has no row without BDR: gains are over that of T4.": any(c.table == "T7" for c in cells),
         DER_NOTE: any(cell.table == "T2" for cell in cells),
         PHASE_NOTE: any(cell.get("split") for cell in cells),
-        f"* fewer than {ENOUGH} seeds: a first impression.": any(each.few_seeds for each in judged),
     }
     return [note for note, occurs in occurring.items() if occurs]
 

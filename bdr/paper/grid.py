@@ -1,0 +1,131 @@
+"""A table of the paper as a grid: under each printed number ours, the difference, and the gain of BDR in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+
+from bdr.metrics import OverSeeds
+from bdr.paper.cells import LOSSES
+from bdr.paper.layout import LAYOUTS, Names, distinct
+from bdr.paper.mapping import DASHED
+from bdr.paper.sheets import circumstances, digits_of, formula_notes
+from bdr.paper.verdicts import Judged
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A number with its spread, the seeds it is over, and the mark of its footnote; empty where nothing belongs."""
+
+    value: OverSeeds | None = None
+    digits: int = 2
+    sign: bool = False
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    heads: Names  # empty but in the first line of a row
+    what: str  # paper, ours, difference, gain of BDR
+    entries: list[Entry]
+    ruled: bool  # a rule stands above it
+
+
+@dataclass(frozen=True)
+class Grid:
+    table: str
+    title: str
+    heads: Names
+    columns: list[Names]
+    lines: list[Line]
+    notes: list[str]
+    footnotes: dict[str, str]  # by mark
+
+
+def grid_of(judged: Sequence[Judged], formula: str) -> Grid:
+    """The cells of one table, those that are there."""
+    table = judged[0].cell.table
+    layout = LAYOUTS[table]
+    columns = distinct([layout.column(each.cell) for each in judged])
+    rows: dict[Names, dict[Names, Judged]] = {}
+    for each in judged:
+        rows.setdefault(layout.row(each.cell), {})[layout.column(each.cell)] = each
+    footnotes = marks_of(judged)
+    lines: list[Line] = []
+    before = None
+    for heads, by_column in rows.items():
+        block = layout.block(next(iter(by_column.values())).cell)
+        cells = [by_column.get(column) for column in columns]
+        lines += lines_of(heads, cells, footnotes, ruled=before is not None and block != before)
+        before = block
+    title = f"Table {table[1:]} of the BDR paper (arXiv 2308.01698), and ours: {layout.about}"
+    marks = {mark: f"{text}." for text, mark in footnotes.items()}
+    return Grid(table, title, layout.heads, columns, lines, notes_of(judged, formula), marks)
+
+
+def marks_of(judged: Sequence[Judged]) -> dict[str, str]:
+    """A letter for every reason why a number is not run as printed; a printed dash needs none."""
+    reasons = dict.fromkeys(each.reason.text for each in judged if each.reason and each.reason.text != DASHED)
+    return {text: ascii_lowercase[at % 26] * (1 + at // 26) for at, text in enumerate(reasons)}
+
+
+def lines_of(heads: Names, cells: Sequence[Judged | None], marks: dict[str, str], ruled: bool) -> list[Line]:
+    """Paper and ours; differences and gains where there are any."""
+    lines = {what: [tell(each) if each else Entry() for each in cells] for what, tell in TOLD.items()}
+    lines["ours"] = [marked(entry, each, marks) for entry, each in zip(lines["ours"], cells, strict=True)]
+    told = [what for what, entries in lines.items() if what in ("paper", "ours") or any(e.value for e in entries)]
+    blank = ("",) * len(heads)
+    return [Line(heads if what == "paper" else blank, what, lines[what], ruled and what == "paper") for what in told]
+
+
+def marked(entry: Entry, judged: Judged | None, marks: dict[str, str]) -> Entry:
+    reason = judged.reason.text if judged and judged.reason else ""
+    return Entry(entry.value, entry.digits, entry.sign, marks.get(reason, ""))
+
+
+def printed(judged: Judged) -> Entry:
+    return Entry(OverSeeds(judged.cell.value, judged.cell.std, 0), digits_of(judged.cell))
+
+
+def ours(judged: Judged) -> Entry:
+    return Entry(judged.ours, digits_of(judged.cell))
+
+
+def difference(judged: Judged) -> Entry:
+    if judged.difference is None:
+        return Entry()
+    return Entry(OverSeeds(judged.difference, None, 0), digits_of(judged.cell), sign=True)
+
+
+def printed_gain(judged: Judged) -> Entry:
+    return Entry(OverSeeds(judged.gain.paper, None, 0), sign=True) if judged.gain else Entry()
+
+
+def our_gain(judged: Judged) -> Entry:
+    gain = judged.gain
+    return Entry(gain.ours, sign=True) if gain and gain.ours.mean is not None else Entry()
+
+
+TOLD: dict[str, Callable[[Judged], Entry]] = {
+    "paper": printed,
+    "ours": ours,
+    "difference": difference,
+    "gain of BDR, paper": printed_gain,
+    "gain of BDR, ours": our_gain,
+}
+
+
+def notes_of(judged: Sequence[Judged], formula: str) -> list[str]:
+    """How to read it: only what occurs in it."""
+    seeds = "Ours: mean ± standard deviation over training seeds, their number in parentheses."
+    missing = "A dash in ours: no run yet, or the reason that its letter names."
+    gains = "Gain of BDR: over the row without it; ours is paired over common seeds."
+    occurring = {
+        seeds: any(each.values for each in judged),
+        missing: any(not each.values for each in judged),
+        gains: any(each.gain for each in judged),
+        "Losses are in nats.": any(each.cell.metric in LOSSES for each in judged),
+    }
+    own = [note for note, occurs in occurring.items() if occurs]
+    return [*own, *formula_notes(judged, formula), *circumstances(judged)]

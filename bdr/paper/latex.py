@@ -1,0 +1,113 @@
+"""A grid as LaTeX: booktabs, a float, notes below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from bdr.paper.grid import Entry, Grid, Line
+from bdr.paper.layout import Names
+from bdr.report.tables import NOTHING, number
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "±": r"$\pm$",
+    "−": "$-$",  # noqa: RUF001
+    NOTHING: "--",
+    "β": r"$\beta$",
+    "✓": r"$\surd$",
+}
+WIDE = 4  # columns; more are set across the page and scaled to it
+
+
+def as_latex(grid: Grid) -> str:
+    wide = len(grid.columns) > WIDE
+    environment = "table*" if wide else "table"
+    lines = [
+        f"% needs \\usepackage{{booktabs{',graphicx' if wide else ''}}}",
+        f"\\begin{{{environment}}}[t]",
+        "\\centering",
+        f"\\caption{{{escaped(grid.title)}.}}",
+        f"\\label{{tab:bdr-{grid.table.lower()}}}",
+        r"\par\smallskip",
+        *([r"\resizebox{\linewidth}{!}{%"] if wide else [r"\footnotesize"]),
+        *tabular(grid),
+        *notes(grid),
+        f"\\end{{{environment}}}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def tabular(grid: Grid) -> list[str]:
+    names = len(grid.heads) + 1  # and what a line tells
+    body = [text for line in grid.lines for text in row(line)]
+    wide = len(grid.columns) > WIDE
+    return [
+        f"\\begin{{tabular}}{{{'l' * names}{'c' * len(grid.columns)}}}",
+        r"\toprule",
+        *header(grid, names),
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}" + ("}" if wide else ""),
+    ]
+
+
+def header(grid: Grid, names: int) -> list[str]:
+    """A line a level; groups span their columns, with a thin rule below."""
+    *groups, last = range(len(grid.columns[0]))
+    lines = []
+    for level in groups:
+        spans = spans_of(grid.columns, level)
+        cells = [f"\\multicolumn{{{count}}}{{c}}{{{escaped(name)}}}" for name, count in spans]
+        lines += [" & ".join([*[""] * names, *cells]) + r" \\", rules(spans, names)]
+    own = [*grid.heads, "", *(column[last] for column in grid.columns)]
+    return [*lines, " & ".join(map(escaped, own)) + r" \\"]
+
+
+def spans_of(columns: Sequence[Names], level: int) -> list[tuple[str, int]]:
+    """The groups of a level, and how many columns each has."""
+    return [(group[-1], len(list(some))) for group, some in groupby(column[: level + 1] for column in columns)]
+
+
+def rules(spans: Sequence[tuple[str, int]], names: int) -> str:
+    """Below each group that has a name."""
+    drawn, at = [], names + 1
+    for name, count in spans:
+        drawn += [f"\\cmidrule(lr){{{at}-{at + count - 1}}}"] if name else []
+        at += count
+    return " ".join(drawn)
+
+
+def row(line: Line) -> list[str]:
+    cells = [*map(escaped, line.heads), escaped(line.what), *map(entry_text, line.entries)]
+    above = [r"\midrule"] if line.ruled else [r"\addlinespace[2pt]"] if any(line.heads) else []
+    return [*above, " & ".join(cells) + r" \\"]
+
+
+def entry_text(entry: Entry) -> str:
+    if entry.value is None:
+        return ""
+    mark = f"$^{{{entry.mark}}}$" if entry.mark else ""
+    text = number(entry.value.mean, entry.digits, entry.sign).replace("−", "-")  # noqa: RUF001
+    if text == NOTHING:
+        return f"--{mark}"
+    spread = entry.value.spread
+    below = "" if spread is None else f"_{{\\pm {number(spread, entry.digits)}}}"
+    count = f"\\,({entry.value.n})" if entry.value.n else ""
+    return f"${text}{below}${count}{mark}"
+
+
+def notes(grid: Grid) -> list[str]:
+    texts = [*map(escaped, grid.notes), *(f"$^{{{mark}}}$ {escaped(text)}" for mark, text in grid.footnotes.items())]
+    below = [f"{text}\\par" for text in texts]
+    return [r"\par\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright", *below, r"\end{minipage}"]
+
+
+def escaped(text: str) -> str:
+    return "".join(SPECIAL.get(sign, sign) for sign in text)

@@ -1,0 +1,115 @@
+"""`bdr table`: a table of the paper with ours beside it, as LaTeX, Markdown or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from bdr.balance import FORMULAS
+from bdr.errors import BdrError, unknown
+from bdr.paper.cells import EXTRA
+from bdr.paper.found import gather
+from bdr.paper.grid import Entry, Grid, grid_of
+from bdr.paper.latex import as_latex
+from bdr.paper.reproduce import chosen, usual_folders
+from bdr.paper.sheets import digits_of
+from bdr.paper.verdicts import Judged, judge
+from bdr.records import write_atomically
+from bdr.report.sheets import Sheet, as_markdown
+from bdr.report.tables import number
+
+SUFFIXES = {".tex": "latex", ".md": "markdown", ".csv": "csv"}
+
+
+def write_table(
+    table: str,
+    folders: Sequence[Path] = (),
+    form: str | None = None,
+    only: str | None = None,
+    formula: str = "corrected",
+    file: Path | None = None,
+) -> None:
+    """Prints a table of the paper, or writes it into a file, whose name may say in which form."""
+    if formula not in FORMULAS:
+        raise unknown("formula", formula, FORMULAS)
+    cells = chosen([table], only)
+    results = gather(folders or usual_folders())
+    for warning in results.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    text = made(judge(cells, results, formula, tolerance=0.0), formula, form or form_of(file))
+    if file is None:
+        print(text, end="")
+        return
+    if not file.parent.is_dir():
+        raise BdrError(f"cannot write {file}: there is no folder {file.parent}")
+    write_atomically(file, text)
+    print(f"written: {file}")
+
+
+def form_of(file: Path | None) -> str:
+    return SUFFIXES.get(file.suffix.lower() if file else "", "markdown")
+
+
+def made(judged: Sequence[Judged], formula: str, form: str) -> str:
+    if form == "csv":
+        return as_csv(judged)
+    grids = [grid_of(list(some), formula) for _, some in groupby(judged, lambda each: each.cell.table)]
+    write = {"latex": as_latex, "markdown": grid_as_markdown}[form]
+    return "\n".join(write(grid) for grid in grids)
+
+
+def grid_as_markdown(grid: Grid) -> str:
+    """Groups above their columns in one heading each; footnotes in the list below."""
+    header = [*grid.heads, "", *(" ".join(part for part in column if part) for column in grid.columns)]
+    rows = [[*line.heads, line.what, *map(entry_text, line.entries)] for line in grid.lines]
+    footnotes = [f"{mark}: {text}" for mark, text in grid.footnotes.items()]
+    texts = tuple(range(len(grid.heads) + 1))
+    return as_markdown(Sheet(grid.title, header, rows, [*grid.notes, *footnotes], texts))
+
+
+def entry_text(entry: Entry) -> str:
+    if entry.value is None:
+        return ""
+    spread = "" if entry.value.spread is None else f" ± {number(entry.value.spread, entry.digits)}"
+    count = f" ({entry.value.n})" if entry.value.n else ""
+    mark = f" [{entry.mark}]" if entry.mark else ""
+    return f"{number(entry.value.mean, entry.digits, entry.sign)}{spread}{count}{mark}"
+
+
+def as_csv(judged: Sequence[Judged]) -> str:
+    """A row a cell; numbers bare, nothing where there is none."""
+    rows = [plain_row(each) for each in judged]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def plain_row(judged: Judged) -> dict[str, Any]:
+    cell, ours, gain = judged.cell, judged.ours, judged.gain
+    digits = digits_of(cell)
+    return {
+        **{name: getattr(cell, name) for name in ("table", "method", "dataset", "B", "S", "R", "memory", "metric")},
+        **{name: cell.get(name) for name in EXTRA},
+        "paper": cell.value,
+        "paper_std": cell.std,
+        "ours": rounded(ours.mean, digits),
+        "std": rounded(ours.spread, digits),
+        "n": len(judged.values),
+        "difference": rounded(judged.difference, digits),
+        "gain_paper": gain.paper if gain else None,
+        "gain_ours": rounded(gain.ours.mean, digits) if gain else None,
+        "reason": judged.reason.text if judged.reason else None,
+        "records": ";".join(str(run.path) for run in judged.runs.values()),
+    }
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """Two digits more than a table shows: enough to calculate with."""
+    return None if value is None else round(value, digits + 2)

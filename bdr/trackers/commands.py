@@ -1,0 +1,35 @@
+"""`bdr log`: what runs have recorded, into a tracker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bdr.errors import BdrError, UsageError
+from bdr.trackers import check_tracker
+from bdr.trackers.follow import write_log
+
+
+def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
+    """Every run into every tracker; one that fails does not keep the others from it."""
+    from bdr.commands import gathered
+
+    if not names:
+        raise UsageError("--to names no tracker; for example: --to tensorboard")
+    for name in names:
+        check_tracker(name)
+    failed = [run.path for name in names for run in gathered(paths) if not logged(run.path, name)]
+    if failed:
+        raise BdrError(f"{len(failed)} of the logs could not be written; see above")
+
+
+def logged(path: Path, name: str) -> bool:
+    from bdr.commands import err, out
+
+    try:
+        write_log(path, name)
+    except Exception as error:  # whatever a library, a network or a disk comes up with
+        err.print(f"{name} failed: {path} ({type(error).__name__}: {error})", markup=False, soft_wrap=True)
+        return False
+    out.print(f"{name}: {path}", markup=False, soft_wrap=True)
+    return True
