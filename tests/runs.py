@@ -31,7 +31,7 @@ FIELDS = {"base": 4, "step": 3, "memory": "3/class", "val": 0.8, "device": "cpu"
 SETTINGS = {"stage.epochs": 2, "stage.batch": 32}
 TIMES = {"seconds", "images_per_second"}
 CHILDREN = multiprocessing.get_context("forkserver")  # torch is imported once; no child inherits a thread
-CHILDREN.set_forkserver_preload(["bdr.commands", "bdr.report", "torch._dynamo", "sklearn.datasets", "pytest"])
+CHILDREN.set_forkserver_preload(["bdr.commands.training", "bdr.report", "torch._dynamo", "sklearn.datasets", "pytest"])
 
 
 # Methods and nets of one's own

@@ -46,7 +46,12 @@ RULES = {
     "bench": {"bdr"},
     "paper": {"bdr"},
     "sweep": {"bdr"},
-    "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen", "bdr.engine.fit", "bdr.commands"},
+    "trackers": {
+        *{"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen", "bdr.engine.fit"},
+        *{"bdr.commands", "bdr.terminal"},
+    },
+    "cli": {"bdr.bench.commands", "bdr.commands", "bdr.paper", "bdr.sweep", "bdr.trackers", "bdr.watch"},
+    "commands": {"bdr"},
 }
 
 

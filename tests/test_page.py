@@ -224,7 +224,7 @@ def test_a_folder_that_is_named_for_nothing_is_said(junk):
 
 
 def test_skipped_folders_are_on_the_page_and_on_the_terminal(junk, capsys):
-    from bdr.commands import report_runs
+    from bdr.commands.looking import report_runs
 
     report_runs([junk], junk / "page.html", "Digits")
     said, written = capsys.readouterr().err, (junk / "page.html").read_text()
@@ -235,7 +235,7 @@ def test_skipped_folders_are_on_the_page_and_on_the_terminal(junk, capsys):
 
 
 def test_one_damaged_run_alone_is_an_error_that_names_it(junk, capsys):
-    from bdr.commands import report_runs
+    from bdr.commands.looking import report_runs
 
     with pytest.raises(BdrError, match="can be read"):
         report_runs([junk / "torn"], junk / "page.html", "Digits")

@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from directories import PROTOCOL, make_run, with_protocol
 from rich.console import Console
 
-from bdr.commands import gathered, show_runs
+from bdr.commands.looking import gathered, show_runs
 from bdr.errors import UsageError
 from bdr.report import (
     as_json,
@@ -177,7 +179,7 @@ def test_folders_keep_the_order_in_which_they_were_named(tmp_path):
 
 
 def test_show_prints_the_tables_and_then_the_notes(tmp_path, two_protocols, capsys, monkeypatch):
-    monkeypatch.setattr("bdr.commands.out", Console(width=80))
+    monkeypatch.setattr("bdr.commands.looking.out", Console(width=80))
     show_runs([tmp_path], as_json=False, readout=None, reference="ucir+bdr")
     said = capsys.readouterr().out
     places = [said.index(text) for text in ("digits B4 S3", "digits B4 S2", "Accuracies", "to ucir+bdr", "One seed")]
@@ -321,3 +323,12 @@ def test_a_row_with_settings_is_held_against_the_row_with_the_same_ones(tmp_path
     held = {group.label: base.label for group, base in zip(comparison.groups, comparison.references, strict=True)}
     assert held["ucir+bdr ucir.eta=20"] == "ucir ucir.eta=20"
     assert held["ucir+bdr"] == "ucir"
+
+
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_looking_at_runs_needs_no_torch(tmp_path, command):
+    run = make_run(tmp_path / "runs")
+    words = ["bdr", command, str(run.path)] + (["-o", str(tmp_path / "page.html")] if command == "report" else [])
+    code = f"import sys; sys.modules['torch'] = None; sys.argv = {words!r}; from bdr.cli import main; main()"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0, said.stderr

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bdr import commands
+from bdr.commands import training as commands
 from bdr.config import changed, with_settings
 from bdr.errors import UsageError
 from bdr.methods import METHODS

@@ -19,7 +19,7 @@ from runs import assert_equal, train, wait_until
 
 from bdr import api, sweep
 from bdr.assemble import plan_run
-from bdr.cli import stoppable
+from bdr.cli.options import stoppable
 from bdr.config import parse_setting
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
@@ -186,7 +186,7 @@ def test_a_value_is_typed_as_it_is_read(value):
 
 
 def test_the_words_of_a_run_make_its_configuration(tmp_path):
-    from bdr.commands import configurations
+    from bdr.commands.training import configurations
 
     file = grid_file(tmp_path, runs=["ucir+bdr"], set={"stage.epochs": 1, "stage.drops": [1]}, grid={"bdr.m": [0.5]})
     (run,) = planned([file], tmp_path)

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bdr.bench.cases import Timing
-from bdr.commands import command_line
 from bdr.describe import describe_device, versions
 from bdr.records import write_atomically
+from bdr.terminal import command_line
 
 
 @dataclass

@@ -156,7 +156,7 @@ def run_all(
         as_a_sweep(missing, runs, jobs, until, here, stoppable)
         return
     from bdr.assemble import plan_run
-    from bdr.commands import train
+    from bdr.commands.training import train
 
     for wanted, seed in missing:
         train(plan_run(wanted.config(seed, **here), None, runs), stoppable)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bdr.commands import Stoppable, command_line, err, out, print_comparison
+from bdr.commands.looking import print_comparison
 from bdr.config import parse_setting
 from bdr.describe import SIDE_BY_SIDE
 from bdr.engine.run import Interrupted
@@ -20,6 +20,7 @@ from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import Planned, plan_sweep
 from bdr.sweep.view import Lines, failures_table, list_table, view
+from bdr.terminal import Stoppable, command_line, err, out
 
 PAUSE = 0.2  # seconds between two looks at the runs
 GRACE = 60.0  # seconds that runs have for saving themselves

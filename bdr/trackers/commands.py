@@ -12,7 +12,7 @@ from bdr.trackers.follow import write_log
 
 def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
     """Every run into every tracker; one that fails does not keep the others from it."""
-    from bdr.commands import gathered
+    from bdr.commands.looking import gathered
 
     if not names:
         raise UsageError("--to names no tracker; for example: --to tensorboard")
@@ -24,7 +24,7 @@ def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
 
 
 def logged(path: Path, name: str) -> bool:
-    from bdr.commands import err, out
+    from bdr.terminal import err, out
 
     try:
         write_log(path, name)

@@ -1,0 +1,78 @@
+"""The command line. Nothing heavy is imported before a command needs it: `bdr --help` knows neither torch nor numpy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from bdr.bench.commands import bench_app
+from bdr.cli.looking import evaluate, figure, log, report, show, watch
+from bdr.cli.papers import reproduce, table
+from bdr.cli.training import compare, demo, resume, run, sweep
+from bdr.cli.upkeep import clean, data_fetch, data_verify, doctor, list_
+from bdr.errors import BdrError
+from bdr.version import __version__
+
+# in the order in which the help shows them
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run,
+    "resume": resume,
+    "show": show,
+    "report": report,
+    "figure": figure,
+    "watch": watch,
+    "log": log,
+    "evaluate": evaluate,
+    "list": list_,
+    "doctor": doctor,
+    "clean": clean,
+    "demo": demo,
+    "sweep": sweep,
+    "compare": compare,
+    "reproduce": reproduce,
+    "table": table,
+}
+DATA_COMMANDS: dict[str, Callable[..., None]] = {"fetch": data_fetch, "verify": data_verify}
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Teach a trained classifier new classes without losing the old ones: BDR, and the methods it plugs into.",
+    epilog="Start with: bdr demo",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, and check the copies you have.")
+app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+for name, command in DATA_COMMANDS.items():
+    data_app.command(name)(command)
+
+
+def version(shown: bool) -> None:
+    if shown:
+        typer.echo(f"bdr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    _: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    try:
+        app()
+    except BdrError as error:
+        typer.echo(f"bdr: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("bdr: left at once; the last checkpoint is kept", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)

@@ -1,0 +1,65 @@
+"""Commands that look after the house: what there is, what is missing, what can go, and the data."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bdr.cli.options import RunsFolder
+
+
+class Listing(StrEnum):
+    methods = "methods"
+    plugins = "plugins"
+    data = "data"
+    nets = "nets"
+    recipes = "recipes"
+    runs = "runs"
+
+
+def list_(what: Listing, runs: RunsFolder = Path("runs")) -> None:
+    """List methods, plugins, data, nets, recipes or runs."""
+    from bdr.commands.upkeep import list_things
+
+    list_things(what.value, runs)
+
+
+def doctor() -> None:
+    """Check the installation: versions, device, memory, what is missing."""
+    from bdr.commands.upkeep import examine
+
+    examine()
+
+
+def clean(
+    runs: RunsFolder = Path("runs"),
+    yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only say what would be removed.")] = False,
+) -> None:
+    """Remove what finished runs no longer need: checkpoints, shared first phases, half-written files."""
+    from bdr.commands.upkeep import clean_runs
+
+    clean_runs(runs, yes)
+
+
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
+    root: Annotated[Path, typer.Option(help="The folder to put it in.")] = Path("data"),
+    url: Annotated[str | None, typer.Option(help="Another place to download the published archive from.")] = None,
+) -> None:
+    """Download a published data set, go on with a broken download, check it."""
+    from bdr.commands.upkeep import fetch_data
+
+    fetch_data(name, root, url)
+
+
+def data_verify(
+    name: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
+    root: Annotated[Path, typer.Option(help="The folder that it is in.")] = Path("data"),
+) -> None:
+    """Check the files of a data set against the published checksums."""
+    from bdr.commands.upkeep import verify_data
+
+    verify_data(name, root)

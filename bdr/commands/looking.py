@@ -1,0 +1,119 @@
+"""What the commands do that look at runs; all but `evaluate` do without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run, find_runs
+from bdr.terminal import err, out
+
+if TYPE_CHECKING:
+    from bdr.report import Comparison
+
+
+def gathered(paths: Sequence[Path]) -> list[Run]:
+    """The runs at and below the given folders, in the order in which these were named; what is damaged is skipped."""
+    from bdr.report import natural_order
+
+    found: dict[Path, Run] = {}
+    for path in paths:
+        if (path / "run.json").is_file():
+            found[path.resolve()] = Run.open(path)
+            continue
+        runs, warnings = find_runs(path)
+        for warning in warnings:
+            err.print(f"warning: {warning}", markup=False)
+        found |= {run.path.resolve(): run for run in sorted(runs, key=natural_order)}
+    if not found:
+        raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
+    return list(found.values())
+
+
+def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None, reference: str | None = None) -> None:
+    from bdr import report
+
+    runs = gathered(paths)
+    if len(runs) == 1 and not runs[0].phases:
+        raise BdrError(f"{runs[0].path} has no finished phase yet; go on with: bdr resume {runs[0].path}")
+    comparison = report.compare(runs, readout, reference)
+    if as_json:
+        print(json.dumps(report.as_json(comparison), indent=2))
+        return
+    if len(runs) == 1:
+        out.print(report.as_rich(report.run_sheet(runs[0], readout)))
+    else:
+        print_comparison(comparison)
+
+
+def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
+    """A table a protocol on the terminal."""
+    from bdr import report
+
+    sheets = report.comparison_sheets(comparison, title)
+    # the notes below the tables and not as captions, which would be as narrow as the last table
+    for table in report.as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
+        out.print(table, crop=False)
+    for note in sheets[-1].notes:
+        out.print(note, markup=False)
+
+
+def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | None = None) -> None:
+    from bdr.report import gather, write_figures, write_page
+
+    runs, skipped = gather(paths)
+    for warning in skipped:
+        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    if not runs and skipped:
+        raise BdrError(f"no run in {', '.join(map(str, paths))} can be read; the warnings above say why")
+    if not runs:
+        raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
+    page_path = write_page(runs, page, title, skipped=skipped)
+    written = [page_path, *(write_figures(runs, figures) if figures else [])]
+    for path in written:
+        out.print(f"written: {path}", markup=False, soft_wrap=True)
+
+
+def draw_figure(which: str, paths: Sequence[Path], place: Path, formats: str | None, phase: int | None) -> None:
+    from bdr.paper.printed import printed
+    from bdr.report.paper_figures import Asked, write_figure
+
+    asked = Asked(gathered(paths), phase, printed(), lambda text: err.print(text, markup=False, soft_wrap=True))
+    written, notes = write_figure(which, asked, place, formats)
+    for note in notes:
+        err.print(f"note: {note}", markup=False, soft_wrap=True)
+    for path in written:
+        out.print(f"written: {path}", markup=False, soft_wrap=True)
+
+
+def list_figures() -> None:
+    from bdr.report.paper_figures import contents
+
+    table = Table("figure", "shows", "needs", box=None, padding=(0, 2, 0, 0))
+    for row in contents():
+        table.add_row(*row)
+    out.print(table)
+
+
+def evaluate_run(path: Path, phase: int | None, root: Path | None, device: str | None, as_json: bool) -> None:
+    from bdr import api
+
+    fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
+    number, found = api.evaluate(path, phase, **fields)
+    if as_json:
+        print(json.dumps({"phase": number} | found, indent=2))
+        return
+    table = Table(title=f"{path}: model of phase {number}, on the test images")
+    for column in ("readout", "accuracy", "top 5", "old", "new"):
+        table.add_column(column, justify="left" if column == "readout" else "right")
+    for name, accuracy in found["accuracy"].items():
+        old = found["accuracy_old"][name]
+        numbers = accuracy, found["top5"][name], old, found["accuracy_new"][name]
+        table.add_row(name, *("-" if value is None else f"{value:.2f}" for value in numbers))
+    out.print(table)

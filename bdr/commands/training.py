@@ -1,0 +1,161 @@
+"""What the commands do that train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bdr import api
+from bdr.assemble import Plan, plan_run
+from bdr.commands.looking import report_runs, show_runs
+from bdr.config import Config, from_yaml, parse_setting, to_yaml, with_settings
+from bdr.display import Lines, Workload, display
+from bdr.engine.run import Interrupted
+from bdr.errors import UsageError
+from bdr.records import Run
+from bdr.terminal import Stoppable, command_line, err, out
+
+
+def configurations(
+    what: str | None,
+    data: str | None,
+    fields: dict[str, Any],
+    settings: Sequence[str],
+    file: Path | None,
+    seeds: Sequence[int | None],
+) -> tuple[list[Config], list[str]]:
+    """One configuration a seed: the recipe, then the file, then options, then --set."""
+    from_file = {} if file is None else read_config(file)
+    named = spelled(what, from_file, file)
+    made, notes = api.configure(named, data or from_file.get("data"), flattened(from_file))
+    made, further = with_settings(api.changed(made, fields), [parse_setting(text) for text in settings])
+    return [made if seed is None else api.changed(made, {"seed": seed}) for seed in seeds], notes + further
+
+
+def spelled(what: str | None, from_file: dict[str, Any], file: Path | None) -> str:
+    """METHOD+PLUGIN+... as typed, or as the file has it; not two different ones."""
+    parts = [from_file.get("method"), *(from_file.get("plugins") or [])]
+    there = "+".join(map(str, parts)) if parts[0] else None
+    if what is None and there is None:
+        raise UsageError("name what to run, for example: bdr run ucir+cwd+bdr; bdr list methods says what there is")
+    if what is not None and there not in (None, api.configure(what, from_file.get("data"))[0].title):
+        raise UsageError(f"{file} is of {there} and you typed {what}: leave out one of them")
+    return str(what or there)
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    try:
+        return from_yaml(file.read_text(), str(file))
+    except OSError as error:
+        raise UsageError(f"--config {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--config {file} is not YAML: it is not text") from None
+
+
+def flattened(fields: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Fields of a file as dotted settings; method and plug-ins are named on the command line."""
+    flat: list[tuple[str, Any]] = []
+    for name, value in fields.items():
+        if name == "stage" and isinstance(value, dict):
+            flat += [(f"stage.{field}", inner) for field, inner in value.items()]
+        elif name in ("settings", "stages") and isinstance(value, dict):
+            prefix = "" if name == "settings" else "stage."
+            flat += [
+                (f"{prefix}{owner}.{field}", v) for owner, mine in value.items() for field, v in (mine or {}).items()
+            ]
+        elif name not in ("method", "plugins", "data"):
+            flat.append((name, value))
+    return flat
+
+
+def run_seeds(
+    what: str | None,
+    data: str | None,
+    fields: dict[str, Any],
+    settings: Sequence[str],
+    file: Path | None,
+    seeds: Sequence[int | None],
+    path: Path | None,
+    runs: Path,
+    print_config: bool,
+    dry_run: bool,
+    stoppable: Stoppable,
+) -> None:
+    configs, notes = configurations(what, data, fields, settings, file, seeds)
+    if print_config:
+        if len(configs) > 1:
+            raise UsageError("--print-config prints one configuration and --seeds asks for several; use --seed")
+        print(to_yaml(configs[0]), end="")
+        return
+    for note in notes:
+        err.print(note, markup=False)
+    for place, config in enumerate(configs):
+        plan = plan_run(config, path, runs)
+        if dry_run:
+            from bdr.dryrun import estimate
+
+            out.print(estimate(plan))
+            continue
+        try:
+            train(plan, stoppable)
+        except Interrupted as stop:
+            raise with_seeds_left(stop, configs[place + 1 :]) from None
+
+
+def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
+    if not left:
+        return stop
+    seeds = ", ".join(str(config.seed) for config in left)
+    return Interrupted(f"{stop}; or type the same command again, which goes on and then does the seeds left: {seeds}")
+
+
+def train(plan: Plan, stoppable: Stoppable) -> api.Result:
+    """Runs a plan on the terminal, and shows what came of it."""
+    path = plan.experiment.path
+    if api.is_done(plan):
+        out.print(f"already done: {path}", markup=False, soft_wrap=True)
+    elif api.is_begun(plan):
+        out.print(f"going on with {path}", markup=False, soft_wrap=True)
+    listener = display(out, Workload(plan.workload()))
+    with stoppable() as stopping, closing(listener):
+        result = api.execute(plan, listener, stopping, command_line())
+    show_runs([path], as_json=False, readout=None)
+    return result
+
+
+class closing:
+    """Leaves the terminal as it was, whatever happens."""
+
+    def __init__(self, listener: Lines) -> None:
+        self.listener = listener
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.listener.run_ends()
+
+
+def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Stoppable) -> None:
+    fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
+    if Run.open(path).done:
+        out.print(f"already done: {path}", markup=False, soft_wrap=True)
+    else:
+        plan = api.plan_of(path, **fields)
+        listener = display(out, Workload(plan.workload()))
+        with stoppable() as stopping, closing(listener):
+            api.go_on(plan, listener, stopping)
+    show_runs([path], as_json=False, readout=None)
+
+
+def run_demo(folder: Path, seeds: Sequence[int | None], stoppable: Stoppable) -> None:
+    """CwD with and without BDR on digits: the table on the terminal, and the page."""
+    for recipe in ("digits-cwd", "digits-cwd-bdr"):
+        for seed in seeds:
+            config, _ = api.configure(recipe, fields={"seed": seed, "keep": "none"})
+            plan = plan_run(config, None, folder / "runs")
+            listener = Lines(out, Workload(plan.workload()), every=30.0)
+            with stoppable() as stopping:
+                api.execute(plan, listener, stopping, command_line())
+    show_runs([folder / "runs"], as_json=False, readout=None)
+    report_runs([folder / "runs"], folder / "report.html", "CwD with and without BDR on handwritten digits")

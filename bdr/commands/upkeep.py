@@ -1,0 +1,115 @@
+"""What the commands do that look after the house."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from bdr.commands.looking import gathered
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run, find_runs
+from bdr.terminal import err, out
+
+
+def list_things(what: str, runs: Path) -> None:
+    if what == "runs":  # in plain lines: a table would cut the paths, and they are there to be copied
+        for run in gathered([runs]):
+            print(f"{run.path}  {about_run(run)}")
+        return
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, about in listing(what):
+        table.add_row(name, about)
+    out.print(table)
+
+
+def listing(what: str) -> list[tuple[str, str]]:
+    if what == "data":
+        from bdr.data import ABOUT
+
+        return list(ABOUT.items())
+    return [(name, first_line(thing)) for name, thing in sorted(table_of(what).items())]
+
+
+def table_of(what: str) -> dict[str, Any]:
+    from bdr.methods import METHODS
+    from bdr.nets import NETS
+    from bdr.plugins import PLUGINS
+    from bdr.recipes import RECIPES
+
+    tables: dict[str, dict[str, Any]] = {"methods": METHODS, "plugins": PLUGINS, "nets": NETS, "recipes": RECIPES}
+    return tables[what]
+
+
+def first_line(thing: Any) -> str:
+    """What a recipe or net says of itself; for a method or plug-in, the first sentence of its file."""
+    own = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__
+    text = own or (sys.modules[thing.__module__].__doc__ if isinstance(thing, type) else "")
+    return (text or "").strip().splitlines()[0]
+
+
+def about_run(run: Run) -> str:
+    state = "done" if run.done else f"{len(run.phases)}/{len(run.info['phases'])} phases"
+    last = f", {run.phases[-1]['accuracy'].get(run.readout, float('nan')):.2f} %" if run.phases else ""
+    return f"{run.title} seed {run.seed}: {state}{last}"
+
+
+def examine() -> None:
+    from bdr.doctor import findings
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for mark, name, about in findings():
+        table.add_row(mark, name, escape(about))  # 'bdr[report]' is no markup
+    out.print(table)
+
+
+def clean_runs(runs: Path, yes: bool) -> None:
+    doomed = removable(runs)
+    freed = sum(size_of(path) for path in doomed)
+    for path in doomed:
+        done = "removed" if yes else "would remove"
+        out.print(f"{done} {path} ({size_of(path) / 2**20:.1f} MiB)", markup=False, soft_wrap=True)
+        if yes:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    hint = "" if yes or not doomed else "; add --yes to remove"
+    out.print(f"{freed / 2**20:.1f} MiB {'freed' if yes else 'to free'}{hint}")
+
+
+def removable(runs: Path) -> list[Path]:
+    """Checkpoints of finished runs, shared first phases, and what a killed process left half-written."""
+    if not runs.is_dir():
+        raise UsageError(f"there is no folder '{runs}'; name one with --runs")
+    finished = [run.path for run in find_runs(runs)[0] if run.done]
+    checkpoints = [path / "checkpoint" for path in finished if (path / "checkpoint").is_dir()]
+    partial = [file for path in finished for file in path.glob("*.partial")]
+    return checkpoints + partial + [path for path in (runs / ".shared").glob("*") if path.is_dir()]
+
+
+def size_of(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def fetch_data(name: str, root: Path, url: str | None) -> None:
+    from rich.progress import Progress
+
+    from bdr.data.fetch import fetch
+
+    with Progress(console=err, transient=True) as progress:
+        task = progress.add_task(f"fetching {name}", total=None)
+        state = fetch(name, root, url, lambda done, total: progress.update(task, completed=done, total=total))
+    out.print(f"{name}: {state} in {root}", markup=False, soft_wrap=True)
+
+
+def verify_data(name: str, root: Path) -> None:
+    from bdr.data.fetch import verify
+
+    states = verify(name, root)
+    for file, state in states:
+        out.print(f"{state:8} {file}", markup=False, soft_wrap=True)
+    if any(state != "ok" for _, state in states):
+        raise BdrError(f"{name} in {root} is not whole; get it with: bdr data fetch {name} --root {root}")
