@@ -209,8 +209,10 @@ def test_a_run_stopped_in_either_stage_ends_where_the_whole_one_does(position, w
 def test_its_twelve_kinds_of_images_are_part_of_its_recipes():
     assert cifar100("e2e").augment == {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5}
     assert e2e_original().augment == cifar100("e2e").augment
-    assert (e2e_original().net, e2e_original().stage.epochs, e2e_original().stage.weight_decay) == (
-        "resnet32",
-        40,
-        1e-4,
-    )
+    assert (e2e_original().net, e2e_original().stage.weight_decay) == ("resnet32", 1e-4)
+
+
+def test_its_own_recipe_is_as_long_as_the_papers_epochs_of_twelve_images_for_one():
+    original = e2e_original()
+    assert (original.stage.epochs, original.stage.drops) == (12 * 40, (120, 240, 360))
+    assert original.settings["e2e"] == {"noise_epoch": 12}

@@ -644,3 +644,10 @@ def test_out_of_memory_names_the_batch_to_try(tmp_path, monkeypatch):
 def test_shifted_outputs_shift_every_expert():
     out = Outputs(torch.zeros(2, 3), torch.zeros(2, 1), experts=torch.zeros(4, 2, 3)).shift(torch.arange(3.0))
     assert torch.equal(out.experts[3], out.logits)
+
+
+@pytest.mark.parametrize(("batch", "kind"), [(8, stepping.CompiledStep), (1000, stepping.EagerStep)])
+def test_only_whole_batches_are_worth_compiling_for(batch, kind):
+    world = World("ucir", (), 1)
+    stage = Stage(batch=batch)
+    assert isinstance(Fit(world.objective(stage), stage, 0, world.pool, "compile").step, kind)

@@ -100,7 +100,9 @@ class Fit:
         self.clock = Clock(*now)
         eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
         state = [t for part in parts for t in part.state_dict(keep_vars=True).values()] + now
-        self.step: Step = make_step(engine, eager, state)
+        # A pool smaller than a batch is a shape of its own, in every phase another, and not worth compiling.
+        whole = pool.batch_size(stage, number) == stage.batch
+        self.step: Step = make_step(engine, eager, state, whole)
 
     def epoch(
         self, epoch: int, first: int, before: Tensor | None, after_step: Callable[[int, Tensor], None]

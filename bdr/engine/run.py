@@ -24,7 +24,7 @@ from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.engine.objective import CE_OLD, GRADIENTS, Objective, old_loss
 from bdr.engine.saving import adopt, publish, resting_in, restore, restore_fits, state_of
-from bdr.engine.step import eager_between_steps, set_precision
+from bdr.engine.step import eager_between_steps, give_back, set_precision
 from bdr.errors import BdrError
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin
@@ -150,6 +150,7 @@ class Experiment:
         pool, stages = self.begin_phase(phase), self.stages[phase.index]
         for number in range(self.position.stage, len(stages)):
             self.run_stage(phase, pool, number, stages[number])
+            give_back(self.device)
         if phase.first:
             publish(self)
         self.weigh_all("final", phase, pool, stages[0])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -76,7 +76,7 @@ class EagerStep:
         self.names: tuple[str, ...] = ()
         self.epoch: Epoch | None = None
         self.values: Tensor | None = None
-        self.seen: Callable[[Tensor], None] = lambda x: None  # told when the images of a batch are there
+        self.seen: Callable[[Sequence[Tensor]], None] = lambda images: None  # told when the images of a batch are there
 
     def open(self, epoch: Epoch, log: Tensor | None) -> None:
         if self.epoch is None:
@@ -94,7 +94,7 @@ class EagerStep:
     def __call__(self) -> None:
         at = self.clock.step.view(1)
         batch = self.batch(at)
-        self.seen(batch.x)
+        self.seen((batch.x, *batch.views))
         self.optimizer.zero_grad(set_to_none=True)
         terms, out = self.objective.terms(batch)
         self.objective.total(terms).backward()
@@ -243,17 +243,17 @@ def frozen_aside(step: EagerStep) -> Iterator[None]:
     """
     frozen = [m for part in step.objective.parts for m in part.modules() if isinstance(m, Frozen)]
     streams = [torch.cuda.Stream() for _ in frozen[:SIDE_STREAMS]]
-    ready, images = torch.cuda.Event(), [torch.empty(0)]
+    ready, shown = torch.cuda.Event(), list[Tensor]()
     said: list[object] = []  # kept until the step is over: their memory is a side stream's, and others read it
 
-    def seen(x: Tensor) -> None:
-        images[0] = x
+    def seen(images: Sequence[Tensor]) -> None:
+        shown[:] = images
         said.clear()
         ready.record()
 
     def aside(forward: Callable[[Tensor], Any], stream: torch.cuda.Stream) -> Callable[[Tensor], Any]:
         def run(x: Tensor) -> Any:
-            if x is not images[0]:
+            if not any(x is image for image in shown):
                 return forward(x)
             stream.wait_event(ready)
             with torch.cuda.stream(stream):
@@ -279,12 +279,18 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
 
 
-def make_step(engine: str, eager: EagerStep, state: Iterable[Tensor]) -> Step:
-    """The step in the form that the engine names."""
+def make_step(engine: str, eager: EagerStep, state: Iterable[Tensor], whole: bool = True) -> Step:
+    """The step in the form that the engine names; batches that are not whole are not worth compiling for."""
     if engine == "eager":
         return eager
-    compiled: Step = CompiledStep(eager) if can_compile(eager.store.device) else eager
+    compiled: Step = CompiledStep(eager) if whole and can_compile(eager.store.device) else eager
     return GraphStep(compiled, eager, state) if engine == "graph" else compiled
+
+
+def give_back(device: torch.device) -> None:
+    """What the graphs of a stage that is over still hold: other runs may want it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def choose_engine(engine: str, device: torch.device) -> str:

@@ -65,16 +65,20 @@ class E2E(Method):
     keeps = ("some", "all")
     loudness: Tensor  # of the noise in this stage
 
-    def __init__(self, make: MakeNetwork, temperature: float = 2.0, noise: float = 0.3) -> None:
+    def __init__(self, make: MakeNetwork, temperature: float = 2.0, noise: float = 0.3, noise_epoch: int = 1) -> None:
         super().__init__()
         if temperature <= 0:
             raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
         if noise < 0:
             raise ValueError(f"noise = {noise} is not allowed: it is 0 or more")
+        if noise_epoch < 1:
+            raise ValueError(
+                f"noise_epoch = {noise_epoch} is not allowed: it is how many epochs count as one, 1 or more"
+            )
         self.net, self.heads = make(LinearHead), Heads()
         self.teacher, self.unbalanced = Teacher(self.net), Teacher(self.net)
         self.register_buffer("loudness", torch.zeros(()))
-        self.temperature, self.noise = temperature, noise
+        self.temperature, self.noise, self.noise_epoch = temperature, noise, noise_epoch
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         self.net.head.grow(phase.new)
@@ -120,7 +124,10 @@ class E2E(Method):
         if not self.noise:
             return
         slopes = [p.grad for p in self.net.parameters() if p.grad is not None]
-        sizes, spread = [slope.numel() for slope in slopes], self.loudness / (1 + clock.epoch) ** 0.55
+        sizes, spread = (
+            [slope.numel() for slope in slopes],
+            self.loudness / (1 + clock.epoch / self.noise_epoch) ** 0.55,
+        )
         row = spread * torch.randn(sum(sizes), dtype=spread.dtype, device=spread.device)
         shaped = [
             part.as_strided(slope.shape, slope.stride()) for part, slope in zip(row.split(sizes), slopes, strict=True)
