@@ -18,7 +18,8 @@ def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
         raise UsageError("--to names no tracker; for example: --to tensorboard")
     for name in names:
         check_tracker(name)
-    failed = [run.path for name in names for run in gathered(paths) if not logged(run.path, name)]
+    runs = gathered(paths, begun=True)  # epochs are recorded before a phase is finished
+    failed = [run.path for name in names for run in runs if not logged(run.path, name)]
     if failed:
         raise BdrError(f"{len(failed)} of the logs could not be written; see above")
 
