@@ -43,7 +43,7 @@ class JsonTracker:
 @pytest.fixture(autouse=True)
 def somewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bdr.trackers.commands.check_tracker", lambda name: None)
+    monkeypatch.setattr("bdr.commands.tracking.check_tracker", lambda name: None)
     monkeypatch.setattr("bdr.trackers.follow.open_tracker", lambda name, run: JsonTracker(run))
 
 

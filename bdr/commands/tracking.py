@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bdr.commands.looking import gathered
 from bdr.errors import BdrError, UsageError
+from bdr.terminal import err, out
 from bdr.trackers import check_tracker
 from bdr.trackers.follow import write_log
 
 
 def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
     """Every run into every tracker; one that fails does not keep the others from it."""
-    from bdr.commands.looking import gathered
-
     if not names:
         raise UsageError("--to names no tracker; for example: --to tensorboard")
     for name in names:
@@ -25,8 +25,6 @@ def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
 
 
 def logged(path: Path, name: str) -> bool:
-    from bdr.terminal import err, out
-
     try:
         write_log(path, name)
     except Exception as error:  # whatever a library, a network or a disk comes up with
