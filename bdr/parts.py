@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.methods.base import Correction
 from bdr.nets import NETS, Backbone, MakeNetwork, Network
-from bdr.nets.base import H
+from bdr.nets.base import DECIDED_BY_METHODS, H
 from bdr.plugins import PLUGINS, Plugin
 from bdr.refusals import check_order, check_roles
 from bdr.seeding import seed_of
@@ -41,13 +43,30 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     return found
 
 
-def build(kind: Callable[..., Any], config: Config, name: str, *parts: Any, **options: Any) -> Any:
-    """The class with the settings that are given for it."""
-    settings = checked(kind, config.settings.get(short(name), {}), short(name))
+def build(
+    kind: Callable[..., Any],
+    config: Config,
+    name: str,
+    parts: Sequence[Any] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
+    reserved: Sequence[str] = (),
+) -> Any:
+    """The class with what it is handed, and with the settings that are given for the rest of its signature."""
+    filled = {*filled_by(kind, name, parts, options), *reserved}
+    settings = checked(kind, config.settings.get(short(name), {}), short(name), filled)
     try:
         return kind(*parts, **options, **settings)
     except ValueError as error:
         raise UsageError(f"{short(name)}: {error}") from None
+
+
+def filled_by(kind: Callable[..., Any], name: str, parts: Sequence[Any], options: Mapping[str, Any]) -> Iterable[str]:
+    """The parameters that are taken by what a class is handed."""
+    try:
+        return inspect.signature(kind).bind_partial(*parts, **options).arguments
+    except TypeError as error:
+        handed = ", ".join([*(type(part).__name__ for part in parts), *(f"{k}={v!r}" for k, v in options.items())])
+        raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}") from None
 
 
 def make_plugins(config: Config) -> list[Plugin]:
@@ -70,7 +89,7 @@ def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) ->
         make = plugin.net(make)
     kind = resolve("method", config.method, METHODS, Method)
     torch.manual_seed(seed_of(config.seed, "init"))
-    method = build(kind, config, config.method, make)
+    method = build(kind, config, config.method, [make])
     if not isinstance(method, Method):
         raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
     if any(plugin.corrects for plugin in plugins):
@@ -84,10 +103,20 @@ def network_maker(config: Config, shape: ImageShape) -> MakeNetwork:
     kind = resolve("net", config.net, NETS, Backbone)
 
     def make(head: Callable[[int], H], **options: Any) -> Network[H]:
-        backbone = build(kind, config, config.net, shape, **options)
+        refuse_decided(config, options)
+        backbone = build(kind, config, config.net, [shape], options, DECIDED_BY_METHODS)
         return Network(backbone, head(backbone.dim))
 
     return make
+
+
+def refuse_decided(config: Config, options: Mapping[str, Any]) -> None:
+    """What the method, or a plug-in, decides of its network is nobody's setting."""
+    for name, value in config.settings.get(short(config.net), {}).items():
+        if name in options or name in DECIDED_BY_METHODS:
+            setting = f"{short(config.net)}.{name} = {value!r}"
+            decided = f" ({name}={options[name]!r})" if name in options else ""
+            raise UsageError(f"{setting} is not allowed: {config.title} decides it{decided}; leave it out")
 
 
 def source_of(method: Method) -> str | None:
