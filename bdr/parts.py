@@ -1,16 +1,20 @@
-"""From names to the parts of a run: methods, plug-ins and networks of the tables, or of one's own."""
+"""From names to the parts of a run: methods, plug-ins, networks and data sets of the tables, or of one's own."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from bdr.config import Config, checked
+from bdr.data import DATASETS
+from bdr.data.images import DataSet
 from bdr.describe import short
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
@@ -21,6 +25,8 @@ from bdr.plugins import PLUGINS, Plugin
 from bdr.refusals import check_order, check_roles
 from bdr.seeding import seed_of
 from bdr.types import ImageShape
+
+OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"
 
 
 def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
@@ -67,6 +73,32 @@ def filled_by(kind: Callable[..., Any], name: str, parts: Sequence[Any], options
     except TypeError as error:
         handed = ", ".join([*(type(part).__name__ for part in parts), *(f"{k}={v!r}" for k, v in options.items())])
         raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}") from None
+
+
+def load_named(config: Config) -> DataSet:
+    """The data set that a configuration names, read from the folder that it names."""
+    name = config.data
+    if name not in DATASETS and Path(name).is_dir():
+        raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
+    load = resolve("data set", name, DATASETS, DataSet)
+    if "size" in inspect.signature(load).parameters:  # which is a fact of the run then
+        return replace(loaded(load, config, size=config.size), size=config.size)
+    return loaded(load, config)
+
+
+def loaded(load: Callable[..., Any], config: Config, **options: Any) -> DataSet:
+    name, root = config.data, config.root
+    try:
+        inspect.signature(load).bind(root, **options)
+    except TypeError as error:
+        raise UsageError(f"'{name}' cannot be called with the folder of --root: {error}; {OWN_DATA}") from None
+    try:
+        found = load(root, **options)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"data set '{name}' with --root {root or 'not given'}: {error}") from None
+    if not isinstance(found, DataSet):
+        raise UsageError(f"'{name}' is not a data set: it returned a {type(found).__name__}; {OWN_DATA}")
+    return found
 
 
 def make_plugins(config: Config) -> list[Plugin]:

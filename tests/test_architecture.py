@@ -47,7 +47,10 @@ RULES = {
     "recipes": {"bdr.types", "bdr.config"},
     "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config"},
     "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine.fit", "bdr.config", "bdr.describe"},
-    "parts": {"bdr.types", "bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe", "bdr.refusals"},
+    "parts": {
+        *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
+        *{"bdr.config", "bdr.describe", "bdr.refusals"},
+    },
     "rehearsal": {"bdr.types", "bdr.engine.evaluate", "bdr.records", "bdr.metrics", "bdr.report"},
     "assemble": {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
