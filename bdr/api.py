@@ -60,7 +60,7 @@ def configure(
     fields: Mapping[str, Any] | None = None,
 ) -> tuple[Config, list[str]]:
     """`ucir+cwd+bdr`, a recipe's name, or `package.module:MyMethod+bdr`, with what is changed in it."""
-    from bdr.recipes import FRAMES, RECIPES
+    from bdr.recipes import RECIPES, frame_of
 
     name, *plugins = what.split("+")
     if not name or not all(plugins):
@@ -71,8 +71,8 @@ def configure(
             raise UsageError(f"recipe '{name}' is for {config.data}, not for {data}; name a method: {config.title}")
         config = changed(config, {"plugins": (*config.plugins, *plugins)})
     elif name in METHODS or ":" in name:
-        frame = FRAMES.get(data or "digits", FRAMES["imagefolder"])
-        config = changed(frame(name, *plugins), {"data": data or "digits"})
+        chosen = data or Config().data
+        config = changed(frame_of(chosen)(name, *plugins), {"data": chosen})
     else:
         raise unknown("method or recipe", name, [*METHODS, *RECIPES])
     return with_settings(changed(config, fields or {}), settings)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bdr.config import Config, check_names, checked_augment, checked_stage, with_stage_settings
-from bdr.data import DATASETS
+from bdr.data.arrays import check_data_set
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import Memory, Quota
 from bdr.data.pool import Store
@@ -21,12 +21,11 @@ from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError
 from bdr.methods import Method
-from bdr.parts import make_method, make_plugins, source_of
+from bdr.parts import load_named, make_method, make_plugins, source_of
 from bdr.plugins import Plugin
 from bdr.refusals import (
     check_acting,
     check_counts,
-    check_data,
     check_held,
     check_kept,
     check_memory,
@@ -87,10 +86,8 @@ def choose_device(name: str) -> torch.device:
 
 
 def load_data(config: Config, given: DataSet | None = None) -> DataSet:
-    if given is None:
-        check_data(config)
-        extra = {"size": config.size} if config.data == "imagefolder" else {}
-        given = DATASETS[config.data](config.root, **extra)
+    given = load_named(config) if given is None else given
+    check_data_set(given)
     if config.statistics == "der":
         given = replace(given, mean=CIFAR100_DER[0], std=CIFAR100_DER[1])
     if config.statistics == "half":  # from -1 to 1, as vision transformers of timm want images

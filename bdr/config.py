@@ -19,7 +19,7 @@ from bdr.engine.fit import OPTIMIZERS, SCHEDULES
 from bdr.errors import UsageError, unknown
 from bdr.types import Stage
 
-GIVEN = ("make", "shape", "last_relu", "maps", "alternate")  # by a run, a method or a plug-in: nobody's setting
+DECLARED = ("alternate",)  # a stage inside a stage is declared by a method or a plug-in, and nobody's setting
 LEAST = {"epochs": 1, "batch": 2, "repeat": 1, "warmup": 0, "floor": 0, "weight_decay": 0, "momentum": 0}
 
 
@@ -73,29 +73,31 @@ class Config(BaseModel):
         return "+".join((self.method, *self.plugins))
 
 
-def fields_of(target: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """The settings that a class takes: the annotated parameters of its signature, but for what a run gives it."""
+def fields_of(target: Callable[..., Any], filled: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """The settings that a class takes: the annotated parameters of its signature, but for those that are filled."""
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     parameters = inspect.signature(target).parameters.values()
-    named = [p for p in parameters if p.name not in GIVEN and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    named = [p for p in parameters if p.name not in filled and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return {p.name: (hints.get(p.name, Any), ... if p.default is p.empty else p.default) for p in named}
 
 
 @cache
-def model_of(target: Callable[..., Any]) -> type[BaseModel]:
-    fields: dict[str, Any] = fields_of(target)
+def model_of(target: Callable[..., Any], filled: frozenset[str]) -> type[BaseModel]:
+    fields: dict[str, Any] = fields_of(target, filled)
     rules = ConfigDict(extra="forbid", allow_inf_nan=False)
     return create_model(getattr(target, "__name__", "Settings"), __config__=rules, **fields)
 
 
-def checked(target: Callable[..., Any], given: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def checked(
+    target: Callable[..., Any], given: Mapping[str, Any], owner: str, filled: Iterable[str] = ()
+) -> dict[str, Any]:
     """The given settings of a class in their right types, or a refusal with the nearest right name."""
-    names = fields_of(target)
+    names = fields_of(target, filled)
     for name in given:
         if name not in names:
             raise unknown(f"setting of {owner}", name, names)
     try:
-        values = model_of(target)(**given).model_dump()
+        values = model_of(target, frozenset(filled))(**given).model_dump()
     except ValidationError as error:
         raise refusal(error, owner) from None
     return {name: values[name] for name in given}
@@ -111,7 +113,7 @@ def refusal(error: ValidationError, owner: str = "") -> UsageError:
 def unknown_field(name: str) -> UsageError:
     """`epochs` and its like belong to a stage."""
     for owner, target in {"stage": Stage, "augment": Augment}.items():
-        if name in fields_of(target):
+        if name in fields_of(target, DECLARED):
             return UsageError(f"no setting '{name}'; it belongs to {owner}: type --set {owner}.{name}=VALUE")
     return unknown("setting", name, Config.model_fields)
 
@@ -167,7 +169,7 @@ def merged(settings: Mapping[str, dict[str, Any]], owner: str, field: str, value
 
 def with_stage_settings(stage: Stage, given: Mapping[str, Any]) -> tuple[Stage, list[str]]:
     """A stage with some fields changed; other epochs scale drops and warm-up in proportion, unless these are given."""
-    values, notes = checked(Stage, given, "stage"), []
+    values, notes = checked(Stage, given, "stage", DECLARED), []
     if "epochs" in values and values["epochs"] != stage.epochs:
         share = values["epochs"] / stage.epochs
         scaled = {"drops": tuple(round(drop * share) for drop in stage.drops), "warmup": round(stage.warmup * share)}

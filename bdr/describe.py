@@ -44,7 +44,7 @@ def protocol_facts(
     return {
         "data": data.name,
         "source": data.source,
-        **({"size": config.size} if data.name == "imagefolder" else {}),
+        **({"size": data.size} if data.size is not None else {}),
         "classes": len(data.classes),
         "order": config.order if len(config.order) < 40 else f"list-{digest(config.order)[:6]}",
         "base": config.base,

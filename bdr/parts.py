@@ -1,24 +1,32 @@
-"""From names to the parts of a run: methods, plug-ins and networks of the tables, or of one's own."""
+"""From names to the parts of a run: methods, plug-ins, networks and data sets of the tables, or of one's own."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from bdr.config import Config, checked
+from bdr.data import DATASETS
+from bdr.data.images import DataSet
 from bdr.describe import short
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.methods.base import Correction
 from bdr.nets import NETS, Backbone, MakeNetwork, Network
-from bdr.nets.base import H
+from bdr.nets.base import DECIDED_BY_METHODS, H
 from bdr.plugins import PLUGINS, Plugin
 from bdr.refusals import check_order, check_roles
 from bdr.seeding import seed_of
 from bdr.types import ImageShape
+
+OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"
 
 
 def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
@@ -41,13 +49,56 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     return found
 
 
-def build(kind: Callable[..., Any], config: Config, name: str, *parts: Any, **options: Any) -> Any:
-    """The class with the settings that are given for it."""
-    settings = checked(kind, config.settings.get(short(name), {}), short(name))
+def build(
+    kind: Callable[..., Any],
+    config: Config,
+    name: str,
+    parts: Sequence[Any] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
+    reserved: Sequence[str] = (),
+) -> Any:
+    """The class with what it is handed, and with the settings that are given for the rest of its signature."""
+    filled = {*filled_by(kind, name, parts, options), *reserved}
+    settings = checked(kind, config.settings.get(short(name), {}), short(name), filled)
     try:
         return kind(*parts, **options, **settings)
     except ValueError as error:
         raise UsageError(f"{short(name)}: {error}") from None
+
+
+def filled_by(kind: Callable[..., Any], name: str, parts: Sequence[Any], options: Mapping[str, Any]) -> Iterable[str]:
+    """The parameters that are taken by what a class is handed."""
+    try:
+        return inspect.signature(kind).bind_partial(*parts, **options).arguments
+    except TypeError as error:
+        handed = ", ".join([*(type(part).__name__ for part in parts), *(f"{k}={v!r}" for k, v in options.items())])
+        raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}") from None
+
+
+def load_named(config: Config) -> DataSet:
+    """The data set that a configuration names, read from the folder that it names."""
+    name = config.data
+    if name not in DATASETS and Path(name).is_dir():
+        raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
+    load = resolve("data set", name, DATASETS, DataSet)
+    if "size" in inspect.signature(load).parameters:  # which is a fact of the run then
+        return replace(loaded(load, config, size=config.size), size=config.size)
+    return loaded(load, config)
+
+
+def loaded(load: Callable[..., Any], config: Config, **options: Any) -> DataSet:
+    name, root = config.data, config.root
+    try:
+        inspect.signature(load).bind(root, **options)
+    except TypeError as error:
+        raise UsageError(f"'{name}' cannot be called with the folder of --root: {error}; {OWN_DATA}") from None
+    try:
+        found = load(root, **options)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"data set '{name}' with --root {root or 'not given'}: {error}") from None
+    if not isinstance(found, DataSet):
+        raise UsageError(f"'{name}' is not a data set: it returned a {type(found).__name__}; {OWN_DATA}")
+    return found
 
 
 def make_plugins(config: Config) -> list[Plugin]:
@@ -70,7 +121,7 @@ def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) ->
         make = plugin.net(make)
     kind = resolve("method", config.method, METHODS, Method)
     torch.manual_seed(seed_of(config.seed, "init"))
-    method = build(kind, config, config.method, make)
+    method = build(kind, config, config.method, [make])
     if not isinstance(method, Method):
         raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
     if any(plugin.corrects for plugin in plugins):
@@ -84,10 +135,20 @@ def network_maker(config: Config, shape: ImageShape) -> MakeNetwork:
     kind = resolve("net", config.net, NETS, Backbone)
 
     def make(head: Callable[[int], H], **options: Any) -> Network[H]:
-        backbone = build(kind, config, config.net, shape, **options)
+        refuse_decided(config, options)
+        backbone = build(kind, config, config.net, [shape], options, DECIDED_BY_METHODS)
         return Network(backbone, head(backbone.dim))
 
     return make
+
+
+def refuse_decided(config: Config, options: Mapping[str, Any]) -> None:
+    """What the method, or a plug-in, decides of its network is nobody's setting."""
+    for name, value in config.settings.get(short(config.net), {}).items():
+        if name in options or name in DECIDED_BY_METHODS:
+            setting = f"{short(config.net)}.{name} = {value!r}"
+            decided = f" ({name}={options[name]!r})" if name in options else ""
+            raise UsageError(f"{setting} is not allowed: {config.title} decides it{decided}; leave it out")
 
 
 def source_of(method: Method) -> str | None:

@@ -287,6 +287,12 @@ FRAMES: dict[str, Callable[..., Config]] = {
     "imagefolder": imagefolder,
 }
 
+
+def frame_of(data: str) -> Callable[..., Config]:
+    """What training is like on a data set; one of one's own is taken for a folder of pictures."""
+    return FRAMES.get(data, imagefolder)
+
+
 RECIPES: dict[str, Callable[[], Config]] = {
     "aanet": aanet,
     "aanet-readme": aanet_readme,

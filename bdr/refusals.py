@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from bdr.config import Config
-from bdr.data import DATASETS
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import EVERYTHING, Quota
 from bdr.describe import short
@@ -17,18 +15,6 @@ from bdr.errors import UsageError, unknown
 from bdr.methods import Method
 from bdr.plugins import Plugin
 from bdr.types import Phase, Stage
-
-
-def check_data(config: Config) -> None:
-    if config.data not in DATASETS:
-        if Path(config.data).is_dir():
-            raise UsageError(f"'{config.data}' is a folder: type --data imagefolder --root {config.data}")
-        raise unknown("data set", config.data, DATASETS)
-    if config.data == "digits" and config.root is not None:
-        raise UsageError(
-            f"digits come with scikit-learn and read nothing from --root {config.root}; "
-            "for pictures of your own add --data imagefolder"
-        )
 
 
 def check_settings(config: Config) -> None:

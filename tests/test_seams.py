@@ -276,7 +276,7 @@ def test_a_setting_of_a_network_reaches_it(tmp_path):
     [
         ("tunable.widht", 6, r"no setting of tunable 'widht'; there are width: did you mean 'width'\?"),
         ("tunable.shape", 6, "no setting of tunable 'shape'"),
-        ("tunable.last_relu", False, "no setting of tunable 'last_relu'"),
+        ("tunable.last_relu", False, "tunable.last_relu = False is not allowed: ucir decides it"),
         ("tunable.width", "wide", "tunable.width = 'wide' is not allowed"),
         ("tunable.width", 0, "tunable: width = 0 is not allowed: it is 1 or more"),
         ("small.width", 6, "no part of this run with settings 'small'; there are .*tunable"),

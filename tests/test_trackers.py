@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from runs import plan, train, train_until
 
-from bdr import api, commands, doctor, trackers
+from bdr import api, doctor, trackers
+from bdr.commands import upkeep
+from bdr.commands.tracking import log_runs
 from bdr.config import Config, changed, with_settings
 from bdr.engine.checkpoint import Position
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
 from bdr.trackers import check_tracker, follow
 from bdr.trackers.base import Tracker
-from bdr.trackers.commands import log_runs
 from bdr.trackers.points import Unread, hyperparameters, identity
 
 ALL = ("tensorboard", "mlflow", "wandb")
@@ -312,6 +313,6 @@ def test_where_a_run_is_logged_is_no_part_of_its_fingerprint(tmp_path):
 
 def test_doctor_says_what_to_type_for_what_is_missing(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "optional", lambda name, use: (doctor.MISSING, name, use))
-    monkeypatch.setattr(commands.out, "width", 200)
-    commands.examine()
+    monkeypatch.setattr(upkeep.out, "width", 200)
+    upkeep.examine()
     assert "pip install 'bdr[mlflow]'" in capsys.readouterr().out

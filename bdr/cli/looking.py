@@ -87,7 +87,7 @@ def log(
     to: Annotated[str, typer.Option(help="Where to: tensorboard, wandb, mlflow; a name, or a list.")],
 ) -> None:
     """Hand what runs have recorded to TensorBoard, Weights & Biases or MLflow."""
-    from bdr.trackers.commands import log_runs
+    from bdr.commands.tracking import log_runs
 
     log_runs(runs, [name.strip() for name in to.split(",") if name.strip()])
 

@@ -16,7 +16,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a
 RunsFolder = Annotated[Path, typer.Option("--runs", help="The folder that runs are kept in.")]
 Root = Annotated[Path | None, typer.Option(help="The folder that the data set is in.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; chosen by itself if not given.")]
-Data = Annotated[str | None, typer.Option(help="A data set; see bdr list data. Default: digits.")]
+Data = Annotated[str | None, typer.Option(help="See bdr list data, or package.module:function. Default: digits.")]
 Base = Annotated[int | None, typer.Option(help="Classes of the first phase; 0: as many as a step.")]
 Step = Annotated[int | None, typer.Option(help="Classes that each later phase brings.")]
 Memory = Annotated[str | None, typer.Option(help="Exemplars: 20/class, or 2000 in total.")]

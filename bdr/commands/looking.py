@@ -11,29 +11,34 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run, find_runs
+from bdr.records import Run
 from bdr.terminal import err, out
 
 if TYPE_CHECKING:
     from bdr.report import Comparison
 
 
-def gathered(paths: Sequence[Path]) -> list[Run]:
-    """The runs at and below the given folders, in the order in which these were named; what is damaged is skipped."""
-    from bdr.report import natural_order
+def gathered(paths: Sequence[Path], begun: bool = False) -> list[Run]:
+    """The runs at and below the given folders, in the order in which these were named; what is damaged is skipped.
 
-    found: dict[Path, Run] = {}
-    for path in paths:
-        if (path / "run.json").is_file():
-            found[path.resolve()] = Run.open(path)
-            continue
-        runs, warnings = find_runs(path)
-        for warning in warnings:
-            err.print(f"warning: {warning}", markup=False)
-        found |= {run.path.resolve(): run for run in sorted(runs, key=natural_order)}
-    if not found:
+    With `begun`, also those that have no finished phase yet; a run that is named alone may be such a one.
+    """
+    alone = len(paths) == 1 and (paths[0] / "run.json").is_file()
+    return readable(paths, begun or alone)[0]
+
+
+def readable(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], list[str]]:
+    """At least one run, and what was said of each that was skipped; nothing to look at is an error."""
+    from bdr.report import gather
+
+    runs, skipped = gather(paths, begun)
+    for warning in skipped:
+        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    if not runs and skipped:
+        raise BdrError(f"no run in {', '.join(map(str, paths))} can be read; the warnings above say why")
+    if not runs:
         raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
-    return list(found.values())
+    return runs, skipped
 
 
 def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None, reference: str | None = None) -> None:
@@ -65,15 +70,9 @@ def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
 
 
 def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | None = None) -> None:
-    from bdr.report import gather, write_figures, write_page
+    from bdr.report import write_figures, write_page
 
-    runs, skipped = gather(paths)
-    for warning in skipped:
-        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
-    if not runs and skipped:
-        raise BdrError(f"no run in {', '.join(map(str, paths))} can be read; the warnings above say why")
-    if not runs:
-        raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
+    runs, skipped = readable(paths)
     page_path = write_page(runs, page, title, skipped=skipped)
     written = [page_path, *(write_figures(runs, figures) if figures else [])]
     for path in written:

@@ -18,7 +18,7 @@ from bdr.terminal import err, out
 
 def list_things(what: str, runs: Path) -> None:
     if what == "runs":  # in plain lines: a table would cut the paths, and they are there to be copied
-        for run in gathered([runs]):
+        for run in gathered([runs], begun=True):
             print(f"{run.path}  {about_run(run)}")
         return
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))

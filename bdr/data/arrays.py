@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bdr.data.images import Images
+from bdr.data.images import DataSet, Images
 from bdr.errors import UsageError
 
 
@@ -21,6 +21,25 @@ def checked_images(part: str, x: ArrayLike, y: ArrayLike) -> Images:
     if not pixels.size:
         raise UsageError(f"{part}_x has shape {pixels.shape}: it holds no pixels; give at least one image")
     return Images(pixels, labels.astype(np.int64))
+
+
+def check_data_set(data: DataSet) -> None:
+    """One that was put together by hand is as the engine takes it."""
+    for part, images in (("train", data.train), ("test", data.test)):
+        pixels, labels = images.pixels, images.labels
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1:] != data.train.pixels.shape[1:]:
+            raise UsageError(
+                f"the {part} images of '{data.name}' are {pixels.dtype} of shape {pixels.shape}; they must be uint8 of "
+                "shape (N, H, W, C), train and test alike: bdr.from_arrays makes them so"
+            )
+        fits = labels.shape == (len(pixels),) and labels.dtype.kind in "iu" and labels.size
+        if not fits or labels.min() < 0 or labels.max() >= len(data.classes):
+            raise UsageError(
+                f"the {part} labels of '{data.name}' must be integers from 0 to {len(data.classes) - 1}, one for each "
+                f"of its {len(pixels)} images, since it names {len(data.classes)} classes"
+            )
+    for name, values in (("mean", data.mean), ("std", data.std)):
+        checked_statistics(name, values, data.train)
 
 
 def as_array(name: str, values: ArrayLike) -> np.ndarray:

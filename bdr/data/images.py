@@ -32,3 +32,4 @@ class DataSet:
     std: tuple[float, ...]
     augment: Augment
     source: str  # a short checksum of the content: part of a result's fingerprint
+    size: int | None = None  # pixels a side that were asked for; None where images have a size of their own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,12 @@ IMAGENET: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def digits(root: Root | None = None) -> DataSet:
-    """Scikit-learn's 1,797 handwritten digits of 8 x 8 pixels; nothing is read from `root`."""
+    """Scikit-learn's 1,797 handwritten digits of 8 x 8 pixels; there is nothing to read from a `root`."""
+    if root is not None:
+        raise UsageError(
+            f"digits come with scikit-learn and read nothing from --root {root}; "
+            "for pictures of your own add --data imagefolder"
+        )
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -64,7 +70,8 @@ def imagefolder(root: Root | None, size: int = 32) -> DataSet:
     else:
         check_same_classes(train_at, classes, test_at, class_names(test_at))
         test = pictures(test_at, classes, size)
-    return dataset("imagefolder", train, test, classes, IMAGENET, Augment(pad=size // 8, flip=True))
+    found = dataset("imagefolder", train, test, classes, IMAGENET, Augment(pad=size // 8, flip=True))
+    return replace(found, size=size)
 
 
 def from_arrays(

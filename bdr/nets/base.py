@@ -171,11 +171,14 @@ class Network(nn.Module, Generic[H]):
         return self.head.read(seen)
 
 
+DECIDED_BY_METHODS = ("last_relu", "maps")  # options of every backbone that are no settings: a method needs them so
+
+
 class MakeNetwork(Protocol):
     """Builds the network of a run around the head that a method asks for."""
 
     def __call__(self, head: Callable[[int], H], **options: Any) -> Network[H]:
-        """`head` is called with the number of features; options are the backbone's, such as last_relu and maps."""
+        """`head` is called with the number of features; options are the backbone's: last_relu, maps, or its own."""
         ...
 
 

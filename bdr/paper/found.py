@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
@@ -17,16 +17,20 @@ from bdr.data.augment import Augment
 from bdr.errors import UsageError
 from bdr.methods import METHODS
 from bdr.nets import NETS
+from bdr.nets.base import DECIDED_BY_METHODS
 from bdr.paper.mapping import CLASSES, Wanted
 from bdr.plugins import PLUGINS
 from bdr.records import Run, find_runs
 from bdr.scenario import Protocol, class_order
 
+OF_METHODS, OF_NETS = ("make",), ("shape", *DECIDED_BY_METHODS)  # what they are handed
 
-def settings_of(name: str, table: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """All settings of a method or plug-in, defaults written out."""
-    defaults = {field: default for field, (_, default) in fields_of(table[name]).items() if default is not ...}
-    return defaults | checked(table[name], config.settings.get(name, {}), name)
+
+def settings_of(name: str, table: Mapping[str, Any], config: Config, handed: Sequence[str] = ()) -> dict[str, Any]:
+    """All settings of a method, plug-in or net, defaults written out."""
+    fields = fields_of(table[name], handed).items()
+    defaults = {field: default for field, (_, default) in fields if default is not ...}
+    return defaults | checked(table[name], config.settings.get(name, {}), name, handed)
 
 
 def essence(config: Config) -> str:
@@ -36,11 +40,11 @@ def essence(config: Config) -> str:
     """
     order = class_order(config.order, CLASSES[config.data])
     phases = list(Protocol(order, config.base, config.step, config.uneven))[: config.phases]
-    parts = [settings_of(config.method, METHODS, config), {n: settings_of(n, PLUGINS, config) for n in config.plugins}]
+    method = settings_of(config.method, METHODS, config, OF_METHODS)
     deciding = {
-        "parts": [config.method, *parts],
+        "parts": [config.method, method, {n: settings_of(n, PLUGINS, config) for n in config.plugins}],
         "scenario": [config.data, order, [(phase.old, phase.seen) for phase in phases], config.memory, config.herding],
-        "net": [config.net, settings_of(config.net, NETS, config)],
+        "net": [config.net, settings_of(config.net, NETS, config, OF_NETS)],
         "images": [config.statistics, asdict(Augment()) | checked(Augment, config.augment, "augment"), config.val],
         "training": [asdict(config.stage), config.stages],
     }

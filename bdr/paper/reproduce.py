@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,8 +22,8 @@ from bdr.paper.schedule import Schedule, parse_seeds, schedule_of
 from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, run_sheet, tally
 from bdr.paper.verdicts import Judged, judge
 from bdr.report.sheets import Sheet, as_markdown, as_rich
+from bdr.terminal import Stoppable, refuse_contradictions
 
-Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
 RESULTS, RUNS = Path("results"), Path("runs")
 
 
@@ -95,12 +94,6 @@ def refuse_mixed_output(missing: int, as_json: bool, markdown: bool) -> None:
             f"{missing} runs are missing, and their display would be mixed with the output of {option}: run without it "
             f"first, then with --check {option}; or add --dry-run"
         )
-
-
-def refuse_contradictions(check: bool, dry_run: bool, as_json: bool, markdown: bool) -> None:
-    for one, other, names in ((check, dry_run, "--check and --dry-run"), (as_json, markdown, "--json and --markdown")):
-        if one and other:
-            raise UsageError(f"{names} exclude each other: use one of them")
 
 
 def ask(

@@ -15,6 +15,7 @@ from bdr.records.files import damaged, json_lines, json_object, load_npz
 from bdr.records.steps import ANALYSIS, STEPS
 
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
+OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
 LARGEST = 255  # a probability of 1 as it is stored
 
 
@@ -115,13 +116,13 @@ class Run:
         return arrays | {key: arrays[key].astype(np.float32) / LARGEST for key in stored}
 
 
-def _open_whole(path: Path) -> Run:
+def _open_whole(path: Path, begun: bool) -> Run:
     """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
     run = Run.open(path)
-    if not run.phases:
+    if not run.phases and not begun:
         raise BdrError(f"{path} has no finished phase yet")
-    if not all(isinstance(line.get("accuracy"), dict) and {"phase", "seen"} <= line.keys() for line in run.phases):
-        raise damaged(path / "phases.jsonl", "a line without phase, seen or accuracy")
+    if not all(isinstance(line.get(key), kind) for line in run.phases for key, kind in OF_A_PHASE.items()):
+        raise damaged(path / "phases.jsonl", "a line without a usable phase, seen or accuracy")
     _ = run.epochs, run._step_rows
     return run
 
@@ -132,14 +133,17 @@ def _run_folders(root: Path) -> list[Path]:
     return sorted(found)
 
 
-def find_runs(root: Path) -> tuple[list[Run], list[str]]:
-    """All runs at or below a folder, and a warning for each that is damaged or has no phase yet: it is skipped."""
+def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
+    """All runs at or below a folder, and a warning for each that is damaged or has no phase yet: it is skipped.
+
+    With `begun`, a run that has no phase yet is found like any other.
+    """
     if not Path(root).is_dir():
         raise UsageError(f"{root} is not a folder: name the folder that the runs are in")
     runs, warnings = [], []
     for folder in _run_folders(Path(root)):
         try:
-            runs.append(_open_whole(folder))
+            runs.append(_open_whole(folder, begun))
         except (BdrError, OSError) as error:
             warnings.append(f"skipped {folder}: {error}")
     return runs, warnings

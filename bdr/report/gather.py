@@ -1,4 +1,4 @@
-"""Runs from folders that may hold anything: what cannot be read is named and left out, never the end of a report."""
+"""Runs from folders that may hold anything: what cannot be read is named and left out, never the end of it all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from bdr.report.tables import run_sheet
 MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
-def gather(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs at and below the given folders, in the order in which these were named, and a warning for each other."""
+def gather(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], list[str]]:
+    """The runs at and below the given folders, in the order in which these were named, and a warning for each other.
+
+    With `begun`, also those that have no finished phase yet.
+    """
     found: dict[Path, Run] = {}
     skipped: list[str] = []
     for path in paths:
-        runs, warnings = find_runs(path)
+        runs, warnings = find_runs(path, begun)
         if not runs and not warnings and len(paths) > 1:
             warnings = [f"skipped {path}: there is no run in it"]
         whole, malformed = parted(runs)
@@ -30,7 +33,7 @@ def gather(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 
 def parted(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """Runs that a report can be made of, and a warning for each that is JSON but no record of ours."""
+    """Runs that can be looked at, and a warning for each that is JSON but no record of ours."""
     reasons = [what_is_wrong(run) for run in runs]
     whole = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
     return whole, [f"skipped {run.path}: {reason}" for run, reason in zip(runs, reasons, strict=True) if reason]
@@ -41,9 +44,10 @@ def what_is_wrong(run: Run) -> str | None:
     if not run.title.strip():
         return "it has no title"
     try:
-        summary(run, readout_of(run))
-        run_sheet(run)
         natural_order(run)
+        if run.phases:  # there is nothing to sum up before the first
+            summary(run, readout_of(run))
+            run_sheet(run)
     except MALFORMED as error:
         return f"its records are not as bdr writes them ({type(error).__name__}: {error})"
     except BdrError as error:

@@ -10,12 +10,11 @@ from typing import Any
 from bdr import report
 from bdr.commands.looking import print_comparison
 from bdr.errors import BdrError, UsageError
-from bdr.paper.reproduce import refuse_contradictions
 from bdr.records import Run
 from bdr.sweep import end_of, plan_runs, readable, say_what_is_left, train_all
 from bdr.sweep.plan import Planned
 from bdr.sweep.view import list_table
-from bdr.terminal import Stoppable, out
+from bdr.terminal import Stoppable, out, refuse_contradictions
 
 NOTHING = "none"  # the method as it is
 

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bdr.commands.looking import gathered
 from bdr.errors import BdrError, UsageError
+from bdr.terminal import err, out
 from bdr.trackers import check_tracker
 from bdr.trackers.follow import write_log
 
 
 def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
     """Every run into every tracker; one that fails does not keep the others from it."""
-    from bdr.commands.looking import gathered
-
     if not names:
         raise UsageError("--to names no tracker; for example: --to tensorboard")
     for name in names:
         check_tracker(name)
-    failed = [run.path for name in names for run in gathered(paths) if not logged(run.path, name)]
+    runs = gathered(paths, begun=True)  # epochs are recorded before a phase is finished
+    failed = [run.path for name in names for run in runs if not logged(run.path, name)]
     if failed:
         raise BdrError(f"{len(failed)} of the logs could not be written; see above")
 
 
 def logged(path: Path, name: str) -> bool:
-    from bdr.terminal import err, out
-
     try:
         write_log(path, name)
     except Exception as error:  # whatever a library, a network or a disk comes up with

@@ -1,0 +1,93 @@
+"""From names to parts: what a part is handed is no setting of it, and everything else in its signature is."""
+
+import pytest
+from runs import Flat, flat, plan
+
+from bdr.errors import UsageError
+from bdr.methods import Method
+from bdr.methods.icarl import ICaRL
+from bdr.nets import LinearHead
+from bdr.plugins import Plugin
+
+FLAT = {"net": "runs:flat"}
+
+
+class Shaped(Plugin):
+    """A plug-in whose settings are called what nets and methods are handed."""
+
+    def __init__(self, shape: str = "round", maps: int = 1, make: str = "", last_relu: float = 0.0, alternate: int = 0):
+        super().__init__()
+        self.given = (shape, maps, make, last_relu, alternate)
+
+
+def deep(shape, last_relu: bool = True, depth: int = 1, width: int = 8):
+    """A net with settings of its own."""
+    backbone = Flat(64 * shape.channels, width)
+    backbone.layers = depth
+    return backbone
+
+
+def bare(shape):
+    """A net that takes no option."""
+    return flat(shape)
+
+
+class Deciding(Method):
+    """It needs a net of two layers; what it is handed has a name of its own."""
+
+    criterion = staticmethod(ICaRL.criterion)
+
+    def __init__(self, network, shape: int = 3):
+        super().__init__()
+        self.net, self.shape = network(LinearHead, depth=2), shape
+
+    def loss(self, batch, phase, classify):
+        out = self.net(batch.x)
+        return {"ce": classify(out, batch.y).mean()}
+
+
+def made(tmp_path, what, *settings, **fields):
+    return plan(tmp_path / "run", what, settings=settings, **(FLAT | fields)).experiment
+
+
+def test_a_plug_in_may_have_settings_that_are_called_what_others_are_handed(tmp_path):
+    settings = {"shape": "square", "maps": 2, "make": "own", "last_relu": 0.5, "alternate": 7}
+    found = made(tmp_path, "ucir+test_parts:Shaped", *((f"Shaped.{name}", each) for name, each in settings.items()))
+    assert found.plugins[0].given == tuple(settings.values())
+
+
+def test_a_method_may_call_what_it_is_handed_as_it_likes(tmp_path):
+    found = made(tmp_path, "test_parts:Deciding", ("Deciding.shape", 5), net="test_parts:deep")
+    assert found.method.shape == 5
+    assert found.method.net.backbone.layers == 2
+
+
+def test_what_a_method_is_handed_is_no_setting(tmp_path):
+    with pytest.raises(UsageError, match="no setting of Deciding 'network'; there are shape"):
+        made(tmp_path, "test_parts:Deciding", ("Deciding.network", 5), net="test_parts:deep")
+    with pytest.raises(UsageError, match="no setting of ucir 'make'"):
+        made(tmp_path, "ucir", ("ucir.make", 5))
+
+
+def test_an_option_of_a_net_that_the_method_decides_is_refused_by_name(tmp_path):
+    said = r"deep.depth = 3 is not allowed: test_parts:Deciding decides it \(depth=2\); leave it out"
+    with pytest.raises(UsageError, match=said):
+        made(tmp_path, "test_parts:Deciding", ("deep.depth", 3), net="test_parts:deep")
+    assert made(tmp_path, "ucir", ("deep.depth", 3), net="test_parts:deep").method.net.backbone.layers == 3
+
+
+@pytest.mark.parametrize(("what", "decided"), [("ucir", r" \(last_relu=False\)"), ("icarl", "")])
+def test_what_every_net_is_handed_is_the_methods_to_decide(tmp_path, what, decided):
+    with pytest.raises(UsageError, match=f"small.last_relu = True is not allowed: {what} decides it{decided}; leave"):
+        made(tmp_path, what, ("small.last_relu", True), net="small")
+
+
+def test_a_setting_that_a_net_lacks_is_told_those_that_it_has(tmp_path):
+    with pytest.raises(UsageError, match="no setting of deep 'dept'; there are depth, width: did you mean 'depth'"):
+        made(tmp_path, "icarl", ("deep.dept", 3), net="test_parts:deep")
+
+
+def test_a_net_that_does_not_take_what_it_is_handed_says_so(tmp_path):
+    said = r"'test_parts:bare' cannot be made from \(ImageShape, last_relu=False\), which it is handed: .*'last_relu'"
+    with pytest.raises(UsageError, match=said):
+        made(tmp_path, "ucir", net="test_parts:bare")
