@@ -164,13 +164,23 @@ def test_a_run_that_was_asked_to_stop_is_stopped_at_once_and_runs_again_when_it_
     assert rows_of(board)["ucir+bdr-7"]["state"] == "running"
 
 
-def test_a_run_that_failed_in_a_sweep_says_with_what(tmp_path):
-    run = Growing(tmp_path / "digits" / "ucir")
+def test_a_run_that_failed_says_with_what_until_it_goes_on(tmp_path):
+    run = Growing(tmp_path)
     run.learn()
-    (tmp_path / "sweep-logs").mkdir()
-    (tmp_path / "sweep-logs" / "digits-ucir-ucir+bdr-7.log").write_text("started\nbdr: the loss is not finite\n")
-    row = rows_of(board_of(tmp_path))["digits/ucir/ucir+bdr-7"]
-    assert (row["state"], row["note"]) == ("failed", "the loss is not finite")
+    run.writer.log("failed: BdrError: the loss is not finite")
+    board = board_of(tmp_path)
+    row = rows_of(board)["ucir+bdr-7"]
+    assert (row["state"], row["note"]) == ("failed", "BdrError: the loss is not finite")
+    run.writer.log("going on")
+    board.look()
+    assert rows_of(board)["ucir+bdr-7"]["state"] == "running"
+
+
+def test_a_log_that_speaks_of_something_that_failed_is_no_failure(tmp_path):
+    run = Growing(tmp_path)
+    run.learn()
+    run.writer.log("warning: wandb failed: it is left out")
+    assert rows_of(board_of(tmp_path))["ucir+bdr-7"]["state"] == "running"
 
 
 def test_a_long_epoch_is_no_silence():
