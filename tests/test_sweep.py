@@ -232,7 +232,8 @@ class Acted(Crew):
 
 
 def record(run, phases=0):
-    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": [], "phases": []}
+    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": []}
+    info |= {"phases": [[0, 1], [1, 2]], "work": [[{"stage": "main", "images": 9, "epochs": 1}]] * 2}
     run.path.mkdir(parents=True, exist_ok=True)
     (run.path / "run.json").write_text(json.dumps(info))
     line = {"phase": 0, "seen": 1, "accuracy": {"cnn": 50.0}}
@@ -242,7 +243,7 @@ def record(run, phases=0):
 def acted(folder, keys, jobs=9):
     """Runs that share a first phase where their letters are equal."""
     shared = [None if key == "-" else folder / ".shared" / key for key in keys]
-    work = {"words": (), "amounts": (9, 9), "epochs": (1, 1), "cuda": False}
+    work = {"words": (), "cuda": False}
     runs = [Planned(f"run{i}", 1, path=folder / f"{i}", shared=key, **work) for i, key in enumerate(shared)]
     return runs, Acted(runs, jobs, folder, {}, lambda text: None)
 
@@ -324,7 +325,9 @@ def test_the_live_table_says_how_far_each_run_is(tmp_path):
     runs, crew = acted(tmp_path, "aa-----", jobs=2)
     crew.step()
     record(runs[0], phases=1)
-    (runs[0].path / "epochs.jsonl").write_text('{"phase": 0, "images_per_second": 3.0}\n')
+    (runs[0].path / "epochs.jsonl").write_text(
+        '{"phase": 0, "stage": "main", "images_per_second": 3.0, "seconds": 3.0}\n'
+    )
     shown = drawn(live_table(crew, rows=4))
     assert "7 runs: 2 running, 5 waiting" in shown
     assert "waits for a first phase" in shown

@@ -22,7 +22,6 @@ from bdr.report import as_json, compare, comparison_sheets
 from bdr.watch import state as states
 from bdr.watch.board import Board
 from bdr.watch.command import check_host, listening, make_server, watch_runs
-from bdr.watch.epochs import columns, progress_of
 from bdr.watch.server import is_ours
 
 OPENED = []  # what this process opens while a test listens; a hook can be added and not removed
@@ -50,7 +49,8 @@ class Growing:
     """A run under way, as the engine writes it: 10 epochs a phase."""
 
     def __init__(self, folder, title="ucir+bdr", seed=7, epochs=10):
-        changes = {"config": {"stage": {"epochs": epochs}, "checkpoint_every": 20.0}}
+        work = [[{"stage": "main", "images": 200, "epochs": epochs}] for _ in PHASES]
+        changes = {"config": {"stage": {"epochs": epochs}, "checkpoint_every": 20.0}, "work": work}
         self.path = make_run(folder, title, seed, phases=0, done=False, **changes).path
         self.writer, self.rng = RunWriter(self.path), np.random.default_rng(seed)
         self.phase = self.epoch = 0
@@ -102,14 +102,18 @@ def test_a_run_that_writes_is_running_and_says_how_far_it_is(tmp_path):
     assert 0 < row["share"] < 1
 
 
-def test_the_time_left_is_that_of_the_images_left():
-    info = {"phases": [[0, 4], [4, 6], [6, 8]], "config": {"stage": {"epochs": 10}}}
-    lines = [epoch_line(0, epoch) for epoch in range(5)]  # 200 images of 4 classes in 2 s
-    run = Run(Path("nowhere"), info | {"protocol": {"memory": "5/class"}}, [], False)
-    found = progress_of(run, columns(lines))
-    images = 5 * 200 + 10 * (2 * 50 + 4 * 5) + 10 * (2 * 50 + 6 * 5)
-    assert found.left == pytest.approx(images / 100)
-    assert found.share == pytest.approx(1000 / (1000 + images))
+def test_the_time_left_is_that_of_the_work_that_is_recorded(tmp_path):
+    run = Growing(tmp_path)
+    run.learn(5)
+    row = rows_of(board_of(tmp_path))["ucir+bdr-7"]
+    assert row["left"] == pytest.approx(35 * 200 / 100)
+    assert row["share"] == pytest.approx(5 / 40)
+
+
+def test_a_run_of_an_older_version_that_is_not_finished_shows_no_time_left(tmp_path):
+    make_run(tmp_path, phases=2, done=False)
+    row = rows_of(board_of(tmp_path))["ucir-1993"]
+    assert (row["left"], row["share"], row["epochs"]) == (None, 0.5, 0)
 
 
 def test_a_finished_run_is_finished(tmp_path):
