@@ -227,6 +227,16 @@ def test_of_500_runs_an_unchanged_one_is_not_read_again_and_little_is_sent(tmp_p
     assert [row["loss"] for row in board.since(version)["runs"]] == [0.125]
 
 
+def test_what_an_analysis_adds_is_a_sign_of_life(tmp_path):
+    run = Growing(tmp_path)
+    run.learn()
+    board = board_of(tmp_path)
+    version = board.version
+    run.writer.analysis(0, np.zeros(3), np.zeros(3))
+    board.look()
+    assert board.version > version
+
+
 def test_many_runs_are_shown_as_they_are_read(tmp_path):
     for seed in range(4):
         make_run(tmp_path, seed=seed, phases=1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run, find_runs
+from bdr.records import Run, find_runs, is_begun
 from bdr.terminal import err, out
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def gathered(paths: Sequence[Path]) -> list[Run]:
 
     found: dict[Path, Run] = {}
     for path in paths:
-        if (path / "run.json").is_file():
+        if is_begun(path):
             found[path.resolve()] = Run.open(path)
             continue
         runs, warnings = find_runs(path)

@@ -18,6 +18,7 @@ from bdr.assemble import load_data, plan_run
 from bdr.config import Config
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
+from bdr.records import is_begun, is_done
 from bdr.sweep.grid import Wish
 
 
@@ -38,11 +39,11 @@ class Planned:
 
     @property
     def begun(self) -> bool:
-        return (self.path / "run.json").is_file()
+        return is_begun(self.path)
 
     @property
     def done(self) -> bool:
-        return self.begun and (self.path / "DONE").is_file()
+        return is_done(self.path)
 
 
 def plan_sweep(wishes: Sequence[Wish], runs: Path) -> tuple[list[Planned], list[str]]:
