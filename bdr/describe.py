@@ -98,6 +98,7 @@ def describe(
         "phases": [[phase.old, phase.seen] for phase in phases],
         **({"weights": weights} if weights else {}),  # sha256
         "config": config.model_dump(mode="json"),
+        "told_stage": told(config.stage),
         "analyse": config.analyse,
         "engine": engine,
         "device": describe_device(device),
