@@ -14,20 +14,22 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from directories import PROTOCOL, make_run
 from runs import FIELDS as TRIED
 from runs import assert_equal, train, wait_until
 
 from bdr import api, sweep
 from bdr.assemble import plan_run
 from bdr.cli.options import stoppable
+from bdr.commands.upkeep import about_run
 from bdr.config import parse_setting
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run
+from bdr.records import Run, RunWriter
 from bdr.sweep import mps, parse_duration, plan
 from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
 from bdr.sweep.plan import Planned, as_typed, facts_of, plan_sweep
-from bdr.sweep.view import LiveTable, list_table, live_table
+from bdr.sweep.view import LiveTable, list_table, live_table, read_progress
 
 FIELDS = TRIED | {"data": "digits", "phases": 2}
 SETTINGS = ("stage.epochs=2", "stage.batch=32")
@@ -337,6 +339,15 @@ def test_the_live_table_says_how_far_each_run_is(tmp_path):
     (tmp_path / ".shared" / "a").mkdir(parents=True)
     crew.step()
     assert "waits for a first phase" not in drawn(live_table(crew, rows=4))
+
+
+def test_the_live_table_and_the_list_tell_accuracy_by_the_readout_of_the_method(tmp_path):
+    run = make_run(tmp_path, phases=0, done=False, protocol=PROTOCOL | {"readout": "nme"})
+    assert run.last_accuracy is None
+    RunWriter(run.path).phase({"phase": 0, "seen": 4, "accuracy": {"cnn": 10.0, "nme": 90.0}})
+    run = Run.open(run.path)
+    assert read_progress(run).accuracy == "90.00"
+    assert about_run(run) == "ucir seed 1993: 1/4 phases, 90.00 %"
 
 
 def test_the_live_table_leaves_the_terminal_as_it_was(tmp_path):

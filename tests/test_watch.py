@@ -19,6 +19,7 @@ from bdr.errors import UsageError
 from bdr.metrics import summary
 from bdr.records import Run, RunWriter
 from bdr.report import as_json, compare, comparison_sheets
+from bdr.report.colours import PALETTE
 from bdr.watch import state as states
 from bdr.watch.board import Board
 from bdr.watch.command import check_host, listening, make_server, watch_runs
@@ -418,6 +419,12 @@ def test_all_that_the_page_needs_is_served(served):
         assert ask(port, f"/api/runs/{row['id']}")[0] == 200
 
 
+def test_the_page_is_told_how_many_colours_there_are_for_lines(served):
+    theme = ask(served[0], "/colours.css")[2].decode()
+    assert f"--colours: {len(PALETTE)};" in theme
+    assert f"--series-{len(PALETTE) - 1}:" in theme
+
+
 def test_the_report_of_the_chosen_runs_is_that_of_bdr_report(served):
     port, _ = served
     rows = json.loads(ask(port, "/api/runs")[2])["runs"]
@@ -608,6 +615,7 @@ def test_progress_moves_by_itself_and_a_new_run_appears(browser, watched, tmp_pa
     run.finish()
     tab.wait("document.querySelector('#states').textContent.includes('5 finished')")
     assert tab.run("document.querySelectorAll('.plot path.line').length") >= 12
+    assert tab.run("COLOURS") == len(PALETTE)
     assert tab.errors == []
     assert tab.foreign_requests == []
 

@@ -80,6 +80,11 @@ class Run:
         return str(self.protocol.get("readout") or "cnn")
 
     @property
+    def last_accuracy(self) -> float | None:
+        """Percent after the last phase so far, by that readout; None before the first, or where it was not read."""
+        return self.phases[-1]["accuracy"].get(self.readout) if self.phases else None
+
+    @property
     def protocol(self) -> dict[str, Any]:
         return self.info["protocol"]
 

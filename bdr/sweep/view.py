@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Sequence
 from textwrap import shorten
@@ -43,7 +42,7 @@ def progress_of(run: Planned) -> Progress:
 
 def read_progress(there: Run) -> Progress:
     finished, phases = len(there.phases), len(there.info["phases"])
-    accuracy = f"{there.phases[-1]['accuracy'].get('cnn', math.nan):.2f}" if finished else ""
+    accuracy = "" if there.last_accuracy is None else f"{there.last_accuracy:.2f}"
     where = f"{min(finished, phases - 1)} of 0..{phases - 1}"
     if there.done or not there.epochs:
         return Progress(where, accuracy)
