@@ -1,4 +1,4 @@
-"""The front door: run, resume, load and evaluate from Python. The command line calls these and nothing else."""
+"""The front door: run, resume, load and evaluate from Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bdr import metrics
+from bdr import metrics, records
 from bdr.assemble import Plan, choose_device, plan_run
 from bdr.config import Config, changed, with_settings
 from bdr.data.images import DataSet
@@ -140,7 +140,7 @@ def prepare(plan: Plan, listener: Listener, stopping: Callable[[], bool] | None)
 def is_begun(plan: Plan) -> bool:
     """The folder holds this very run; one that belongs to another configuration is refused when it is created."""
     path = plan.experiment.path
-    if not (path / "run.json").is_file():
+    if not records.is_begun(path):
         return False
     there = Run.open(path)
     return (there.fingerprint, there.seed) == (plan.info["fingerprint"], plan.info["seed"])

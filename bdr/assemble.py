@@ -68,10 +68,17 @@ class Plan:
             return max(1, int(self.experiment.method.held * fewest)) * phase.seen
         return self.new_images(phase) + self.exemplars(phase.old)
 
+    def work(self) -> list[list[dict[str, Any]]]:
+        """Of every stage of every phase: its name, the images that an epoch draws, and its epochs."""
+        pairs = zip(self.experiment.phases, self.experiment.stages, strict=True)
+        return [[self.work_of(phase, stage) for stage in stages] for phase, stages in pairs]
+
+    def work_of(self, phase: Phase, stage: Stage) -> dict[str, Any]:
+        return {"stage": stage.name, "images": self.drawn(phase, stage), "epochs": stage.epochs}
+
     def workload(self) -> list[list[int]]:
         """Images that pass through training, of every stage of every phase."""
-        pairs = zip(self.experiment.phases, self.experiment.stages, strict=True)
-        return [[self.drawn(phase, stage) * stage.epochs for stage in stages] for phase, stages in pairs]
+        return [[stage["images"] * stage["epochs"] for stage in stages] for stages in self.work()]
 
 
 def choose_device(name: str) -> torch.device:
@@ -192,7 +199,9 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
         checkpoint_every=config.checkpoint_every,
         shared=shared_folder(config, path, runs, first_phase_key(config, info, plugins, phases[0], stages[0])),
     )
-    return Plan(config, experiment, info)
+    plan = Plan(config, experiment, info)
+    info["work"] = plan.work()  # so that whoever reads the record knows how much is left
+    return plan
 
 
 def shared_folder(config: Config, path: Path, runs: Path, key: str) -> Path | None:

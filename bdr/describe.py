@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from bdr.config import Config
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.errors import UsageError
+from bdr.own_code import code_version
 from bdr.plugins import Plugin
 from bdr.scenario import Protocol
 from bdr.types import Phase, Stage
@@ -99,6 +98,7 @@ def describe(
         "phases": [[phase.old, phase.seen] for phase in phases],
         **({"weights": weights} if weights else {}),  # sha256
         "config": config.model_dump(mode="json"),
+        "told_stage": told(config.stage),
         "analyse": config.analyse,
         "engine": engine,
         "device": describe_device(device),
@@ -161,12 +161,3 @@ def first_phase_key(
     trained = [told(stage) for stage in stages]
     code = code_version(config.method, config.net, *active)
     return digest([facts, config.method, active, settings, trained, config.seed, machine, code])[:16]
-
-
-def code_version(*names: str) -> str:
-    """A hash of this package's source and of one's own modules among the names: a changed line may change a result."""
-    total = hashlib.sha256()
-    own = [importlib.import_module(name.partition(":")[0]).__file__ for name in names if ":" in name]
-    for file in [*sorted(Path(__file__).parent.rglob("*.py")), *(Path(file) for file in own if file)]:
-        total.update(file.read_bytes())
-    return total.hexdigest()

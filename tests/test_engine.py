@@ -11,6 +11,7 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
+from runs import train
 from small import OWN_MAKERS, make_batch, make_flat, make_pool
 from test_cli import SHORT, typed
 from torch import nn
@@ -32,7 +33,7 @@ from bdr.nets import Backbone, Features, LinearHead, Network
 from bdr.nets.resnet_cifar import ResNet
 from bdr.plugins import PLUGINS
 from bdr.plugins.base import Plugin
-from bdr.records import Run
+from bdr.records import Run, RunWriter
 from bdr.schedules import learning_rate
 from bdr.types import Outputs, Phase, Stage
 
@@ -628,6 +629,38 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint_before_
     run = Run.open(path)
     assert not run.done
     assert len(run.phases) == 1
+    assert "failed: BdrError: " in last_logged(path)
+    assert "term 'ce'" in last_logged(path)
+
+
+def last_logged(path):
+    return (path / "log.txt").read_text().splitlines()[-1]
+
+
+def test_a_failure_of_any_kind_is_in_the_log_in_one_line_until_the_run_goes_on(tmp_path, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("a reason\nof two lines")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stepping.EagerStep, "__call__", broken)
+        with pytest.raises(ZeroDivisionError):
+            train(tmp_path / "run", "ucir", phases=1)
+    assert last_logged(tmp_path / "run").endswith(" failed: ZeroDivisionError: a reason of two lines")
+    train(tmp_path / "run", "ucir", phases=1)
+    assert last_logged(tmp_path / "run").endswith(" going on")
+
+
+def test_a_disk_that_takes_no_log_does_not_hide_what_went_wrong(tmp_path, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    def full(*_):
+        raise BdrError("cannot write log.txt")
+
+    monkeypatch.setattr(stepping.EagerStep, "__call__", broken)
+    monkeypatch.setattr(RunWriter, "log", full)
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path / "run", "ucir", phases=1)
 
 
 def test_out_of_memory_names_the_batch_to_try(tmp_path, monkeypatch):

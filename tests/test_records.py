@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run, RunWriter, differences, find_runs, write_atomically
+from bdr.records import Run, RunWriter, differences, find_runs, is_begun, is_done, run_folders, write_atomically
+from bdr.records.folders import RECORDS
 
 INFO = {
     "title": "ucir+bdr",
@@ -244,6 +245,35 @@ def test_damaged_runs_are_skipped_with_their_names(tmp_path):
     for part in ("bad_line/phases.jsonl, line 1 is damaged", "bad_steps/steps.npz is damaged", "lost is not a run"):
         assert part in text
     assert "young has no finished phase yet" in text
+
+
+def test_hidden_folders_are_passed_over_and_runs_are_not_searched_for_others(tmp_path):
+    for name in ("b/run", "a", "a/inside", ".hidden/run", "b/.shared/run"):
+        write_phase(RunWriter.create(tmp_path / name, INFO), 0)
+    assert [path for path, _ in run_folders(tmp_path)] == [tmp_path / "a", tmp_path / "b/run"]
+    assert [run.path for run in find_runs(tmp_path)[0]] == [tmp_path / "a", tmp_path / "b/run"]
+    assert [path for path, _ in run_folders(tmp_path / ".hidden")] == [tmp_path / ".hidden/run"]
+
+
+def test_a_run_is_begun_with_its_first_record_and_done_with_its_last(tmp_path):
+    assert not is_begun(tmp_path / "run")
+    writer = RunWriter.create(tmp_path / "run", INFO)
+    assert is_begun(writer.path)
+    assert not is_done(writer.path)
+    writer.finish()
+    assert is_done(writer.path)
+
+
+def test_every_file_that_a_run_leaves_is_in_the_table_of_records(writer):
+    write_phase(writer, 0)
+    series = np.zeros(3, np.float32)
+    writer.analysis(0, series, series)
+    writer.epoch({"phase": 0})
+    writer.log("said")
+    under_way = {file.name for file in writer.path.iterdir() if file.is_file()}
+    writer.finish()
+    finished = {file.name for file in writer.path.iterdir() if file.is_file()}
+    assert under_way | finished == set(RECORDS)
 
 
 def test_differences_name_the_facts_that_are_not_shared(tmp_path):

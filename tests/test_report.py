@@ -5,14 +5,17 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
 from directories import PROTOCOL, make_run, with_protocol
 from rich.console import Console
 
+from bdr import api, describe
+from bdr.assemble import plan_run
 from bdr.commands.looking import gathered, show_runs
+from bdr.describe import told
 from bdr.errors import UsageError
 from bdr.report import (
     as_json,
@@ -26,6 +29,7 @@ from bdr.report import (
     run_sheet,
 )
 from bdr.report.groups import group_runs
+from bdr.types import Stage
 
 
 @pytest.fixture
@@ -230,6 +234,40 @@ def test_a_field_that_stages_got_later_parts_no_seeds_of_a_table(tmp_path):
     later = {"stage": {"epochs": 20, "floor": 0.0, "repeat": 1, "alternate": None}}
     both = [make_run(tmp_path / "a", seed=1), make_run(tmp_path / "b", seed=2, config=later, fingerprint="beef00")]
     assert [(group.label, len(group.runs)) for group in group_runs(both)] == [("ucir", 2)]
+
+
+@dataclass(frozen=True)
+class StageOfTomorrow(Stage):
+    """With a field that stages do not have yet."""
+
+    patience: int = 3
+
+
+def seeds_of_two_versions(folder, monkeypatch, **changed):
+    """Records of the same settings: before stages told what they are given, with that, and with a field more."""
+    plain = Stage(epochs=20)
+    runs = [make_run(folder / "old", seed=1, config={"stage": asdict(plain)})]
+    runs += [make_run(folder / "new", seed=2, config={"stage": asdict(plain)}, told_stage=told(plain))]
+    monkeypatch.setattr(describe, "Stage", StageOfTomorrow)
+    later = StageOfTomorrow(epochs=20, **changed)
+    return [*runs, make_run(folder / "later", seed=3, config={"stage": asdict(later)}, told_stage=told(later))]
+
+
+def test_a_field_added_to_stages_with_its_default_parts_nothing(tmp_path, monkeypatch):
+    found = group_runs(seeds_of_two_versions(tmp_path, monkeypatch))
+    assert [(group.label, len(group.runs)) for group in found] == [("ucir", 3)]
+
+
+def test_a_field_added_to_stages_that_is_used_parts_those_that_use_it(tmp_path, monkeypatch):
+    found = group_runs(seeds_of_two_versions(tmp_path, monkeypatch, patience=5))
+    assert [(group.label, len(group.runs)) for group in found] == [("ucir", 2), ("ucir stage.patience=5", 1)]
+
+
+def test_a_run_tells_what_of_its_stage_is_not_plain(tmp_path):
+    config, _ = api.configure("ucir", "digits", [("stage.repeat", 2)], {"device": "cpu"})
+    info = plan_run(config, None, tmp_path).info
+    assert info["told_stage"]["repeat"] == 2
+    assert info["told_stage"] == told(config.stage)
 
 
 def test_one_title_with_settings_and_several_class_orders_is_two_groups(tmp_path):

@@ -8,6 +8,7 @@ from runs import Position, assert_equal, outcome, plan, train, train_until
 
 from bdr import api
 from bdr.engine.listen import Listener
+from bdr.own_code import own_files
 
 CWD, BDR = "ucir+cwd", "ucir+cwd+bdr"
 BEFORE = "the first phase was trained before by an equal run"
@@ -214,3 +215,51 @@ def test_a_changed_method_of_ones_own_does_not_take_the_first_phase_of_the_old_o
     assert key("own_method:Mine") == before
     file.write_text(SOURCE + "\n# changed\n")
     assert key("own_method:Mine") != before
+
+
+def write_own(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("what", "files", "changed"),
+    [
+        ("lone_a:Mine", {"lone_a.py": "import lone_b\n" + SOURCE, "lone_b.py": "FACTOR = 2\n"}, "lone_b.py"),
+        (
+            "lone_c:Mine",
+            {"lone_c.py": "from lone_d import add\n" + SOURCE, "lone_d/__init__.py": "", "lone_d/add.py": "ONE = 1\n"},
+            "lone_d/add.py",
+        ),
+        (
+            "own_e.methods.mine:Mine",
+            {"own_e/__init__.py": "", "own_e/methods/mine.py": SOURCE, "own_e/losses.py": "ONE = 1\n"},
+            "own_e/losses.py",
+        ),
+        (
+            "own_f.mine:Mine",
+            {"own_f/mine.py": "import own_g\n" + SOURCE, "own_g.py": "import own_h\n", "own_h.py": "ONE = 1\n"},
+            "own_h.py",
+        ),
+    ],
+    ids=["a file beside it", "a package beside it", "its own package", "what is imported by what it imports"],
+)
+def test_a_changed_file_that_ones_own_method_imports_does_not_take_the_first_phase_of_the_old_one(
+    what, files, changed, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    write_own(tmp_path, files | {"of_somebody_else.py": "ONE = 1\n"})
+    before = key(what)
+    (tmp_path / "of_somebody_else.py").write_text("ONE = 2\n")
+    assert key(what) == before
+    (tmp_path / changed).write_text("ONE = 3\n")
+    assert key(what) != before
+
+
+def test_what_is_installed_is_not_ones_own_and_a_file_for_another_python_is_no_hindrance(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    write_own(tmp_path, {"own_i/mine.py": "import numpy\n" + SOURCE, "own_i/template.py": "print {{ name }}\n"})
+    names = {file.name for file in own_files("own_i.mine")}
+    assert {"mine.py", "template.py", "runs.py"} <= names
+    assert not any("site-packages" in file.parts for file in own_files("own_i.mine"))

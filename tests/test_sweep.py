@@ -14,20 +14,22 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from directories import PROTOCOL, make_run
 from runs import FIELDS as TRIED
 from runs import assert_equal, train, wait_until
 
 from bdr import api, sweep
 from bdr.assemble import plan_run
 from bdr.cli.options import stoppable
+from bdr.commands.upkeep import about_run
 from bdr.config import parse_setting
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run
+from bdr.records import Run, RunWriter
 from bdr.sweep import mps, parse_duration, plan
 from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
 from bdr.sweep.plan import Planned, as_typed, facts_of, plan_sweep
-from bdr.sweep.view import LiveTable, list_table, live_table
+from bdr.sweep.view import LiveTable, list_table, live_table, read_progress
 
 FIELDS = TRIED | {"data": "digits", "phases": 2}
 SETTINGS = ("stage.epochs=2", "stage.batch=32")
@@ -232,7 +234,8 @@ class Acted(Crew):
 
 
 def record(run, phases=0):
-    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": [], "phases": []}
+    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": []}
+    info |= {"phases": [[0, 1], [1, 2]], "work": [[{"stage": "main", "images": 9, "epochs": 1}]] * 2}
     run.path.mkdir(parents=True, exist_ok=True)
     (run.path / "run.json").write_text(json.dumps(info))
     line = {"phase": 0, "seen": 1, "accuracy": {"cnn": 50.0}}
@@ -242,7 +245,7 @@ def record(run, phases=0):
 def acted(folder, keys, jobs=9):
     """Runs that share a first phase where their letters are equal."""
     shared = [None if key == "-" else folder / ".shared" / key for key in keys]
-    work = {"words": (), "amounts": (9, 9), "epochs": (1, 1), "cuda": False}
+    work = {"words": (), "cuda": False}
     runs = [Planned(f"run{i}", 1, path=folder / f"{i}", shared=key, **work) for i, key in enumerate(shared)]
     return runs, Acted(runs, jobs, folder, {}, lambda text: None)
 
@@ -324,7 +327,9 @@ def test_the_live_table_says_how_far_each_run_is(tmp_path):
     runs, crew = acted(tmp_path, "aa-----", jobs=2)
     crew.step()
     record(runs[0], phases=1)
-    (runs[0].path / "epochs.jsonl").write_text('{"phase": 0, "images_per_second": 3.0}\n')
+    (runs[0].path / "epochs.jsonl").write_text(
+        '{"phase": 0, "stage": "main", "images_per_second": 3.0, "seconds": 3.0}\n'
+    )
     shown = drawn(live_table(crew, rows=4))
     assert "7 runs: 2 running, 5 waiting" in shown
     assert "waits for a first phase" in shown
@@ -334,6 +339,15 @@ def test_the_live_table_says_how_far_each_run_is(tmp_path):
     (tmp_path / ".shared" / "a").mkdir(parents=True)
     crew.step()
     assert "waits for a first phase" not in drawn(live_table(crew, rows=4))
+
+
+def test_the_live_table_and_the_list_tell_accuracy_by_the_readout_of_the_method(tmp_path):
+    run = make_run(tmp_path, phases=0, done=False, protocol=PROTOCOL | {"readout": "nme"})
+    assert run.last_accuracy is None
+    RunWriter(run.path).phase({"phase": 0, "seen": 4, "accuracy": {"cnn": 10.0, "nme": 90.0}})
+    run = Run.open(run.path)
+    assert read_progress(run).accuracy == "90.00"
+    assert about_run(run) == "ucir seed 1993: 1/4 phases, 90.00 %"
 
 
 def test_the_live_table_leaves_the_terminal_as_it_was(tmp_path):

@@ -19,10 +19,10 @@ from bdr.errors import UsageError
 from bdr.metrics import summary
 from bdr.records import Run, RunWriter
 from bdr.report import as_json, compare, comparison_sheets
+from bdr.report.colours import PALETTE
 from bdr.watch import state as states
 from bdr.watch.board import Board
 from bdr.watch.command import check_host, listening, make_server, watch_runs
-from bdr.watch.epochs import columns, progress_of
 from bdr.watch.server import is_ours
 
 OPENED = []  # what this process opens while a test listens; a hook can be added and not removed
@@ -50,7 +50,8 @@ class Growing:
     """A run under way, as the engine writes it: 10 epochs a phase."""
 
     def __init__(self, folder, title="ucir+bdr", seed=7, epochs=10):
-        changes = {"config": {"stage": {"epochs": epochs}, "checkpoint_every": 20.0}}
+        work = [[{"stage": "main", "images": 200, "epochs": epochs}] for _ in PHASES]
+        changes = {"config": {"stage": {"epochs": epochs}, "checkpoint_every": 20.0}, "work": work}
         self.path = make_run(folder, title, seed, phases=0, done=False, **changes).path
         self.writer, self.rng = RunWriter(self.path), np.random.default_rng(seed)
         self.phase = self.epoch = 0
@@ -102,14 +103,18 @@ def test_a_run_that_writes_is_running_and_says_how_far_it_is(tmp_path):
     assert 0 < row["share"] < 1
 
 
-def test_the_time_left_is_that_of_the_images_left():
-    info = {"phases": [[0, 4], [4, 6], [6, 8]], "config": {"stage": {"epochs": 10}}}
-    lines = [epoch_line(0, epoch) for epoch in range(5)]  # 200 images of 4 classes in 2 s
-    run = Run(Path("nowhere"), info | {"protocol": {"memory": "5/class"}}, [], False)
-    found = progress_of(run, columns(lines))
-    images = 5 * 200 + 10 * (2 * 50 + 4 * 5) + 10 * (2 * 50 + 6 * 5)
-    assert found.left == pytest.approx(images / 100)
-    assert found.share == pytest.approx(1000 / (1000 + images))
+def test_the_time_left_is_that_of_the_work_that_is_recorded(tmp_path):
+    run = Growing(tmp_path)
+    run.learn(5)
+    row = rows_of(board_of(tmp_path))["ucir+bdr-7"]
+    assert row["left"] == pytest.approx(35 * 200 / 100)
+    assert row["share"] == pytest.approx(5 / 40)
+
+
+def test_a_run_of_an_older_version_that_is_not_finished_shows_no_time_left(tmp_path):
+    make_run(tmp_path, phases=2, done=False)
+    row = rows_of(board_of(tmp_path))["ucir-1993"]
+    assert (row["left"], row["share"], row["epochs"]) == (None, 0.5, 0)
 
 
 def test_a_finished_run_is_finished(tmp_path):
@@ -164,13 +169,23 @@ def test_a_run_that_was_asked_to_stop_is_stopped_at_once_and_runs_again_when_it_
     assert rows_of(board)["ucir+bdr-7"]["state"] == "running"
 
 
-def test_a_run_that_failed_in_a_sweep_says_with_what(tmp_path):
-    run = Growing(tmp_path / "digits" / "ucir")
+def test_a_run_that_failed_says_with_what_until_it_goes_on(tmp_path):
+    run = Growing(tmp_path)
     run.learn()
-    (tmp_path / "sweep-logs").mkdir()
-    (tmp_path / "sweep-logs" / "digits-ucir-ucir+bdr-7.log").write_text("started\nbdr: the loss is not finite\n")
-    row = rows_of(board_of(tmp_path))["digits/ucir/ucir+bdr-7"]
-    assert (row["state"], row["note"]) == ("failed", "the loss is not finite")
+    run.writer.log("failed: BdrError: the loss is not finite")
+    board = board_of(tmp_path)
+    row = rows_of(board)["ucir+bdr-7"]
+    assert (row["state"], row["note"]) == ("failed", "BdrError: the loss is not finite")
+    run.writer.log("going on")
+    board.look()
+    assert rows_of(board)["ucir+bdr-7"]["state"] == "running"
+
+
+def test_a_log_that_speaks_of_something_that_failed_is_no_failure(tmp_path):
+    run = Growing(tmp_path)
+    run.learn()
+    run.writer.log("warning: wandb failed: it is left out")
+    assert rows_of(board_of(tmp_path))["ucir+bdr-7"]["state"] == "running"
 
 
 def test_a_long_epoch_is_no_silence():
@@ -211,6 +226,16 @@ def test_of_500_runs_an_unchanged_one_is_not_read_again_and_little_is_sent(tmp_p
     read = {Path(name).parent.name for name in opened if name.startswith(str(tmp_path))}
     assert read == {"ucir-77"}
     assert [row["loss"] for row in board.since(version)["runs"]] == [0.125]
+
+
+def test_what_an_analysis_adds_is_a_sign_of_life(tmp_path):
+    run = Growing(tmp_path)
+    run.learn()
+    board = board_of(tmp_path)
+    version = board.version
+    run.writer.analysis(0, np.zeros(3), np.zeros(3))
+    board.look()
+    assert board.version > version
 
 
 def test_many_runs_are_shown_as_they_are_read(tmp_path):
@@ -392,6 +417,12 @@ def test_all_that_the_page_needs_is_served(served):
         assert ask(port, path)[0] == 200, path
     for row in rows:
         assert ask(port, f"/api/runs/{row['id']}")[0] == 200
+
+
+def test_the_page_is_told_how_many_colours_there_are_for_lines(served):
+    theme = ask(served[0], "/colours.css")[2].decode()
+    assert f"--colours: {len(PALETTE)};" in theme
+    assert f"--series-{len(PALETTE) - 1}:" in theme
 
 
 def test_the_report_of_the_chosen_runs_is_that_of_bdr_report(served):
@@ -584,6 +615,7 @@ def test_progress_moves_by_itself_and_a_new_run_appears(browser, watched, tmp_pa
     run.finish()
     tab.wait("document.querySelector('#states').textContent.includes('5 finished')")
     assert tab.run("document.querySelectorAll('.plot path.line').length") >= 12
+    assert tab.run("COLOURS") == len(PALETTE)
     assert tab.errors == []
     assert tab.foreign_requests == []
 

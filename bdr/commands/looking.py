@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run
+from bdr.records import Run, is_begun
 from bdr.terminal import err, out
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def gathered(paths: Sequence[Path], begun: bool = False) -> list[Run]:
 
     With `begun`, also those that have no finished phase yet; a run that is named alone may be such a one.
     """
-    alone = len(paths) == 1 and (paths[0] / "run.json").is_file()
+    alone = len(paths) == 1 and is_begun(paths[0])
     return readable(paths, begun or alone)[0]
 
 

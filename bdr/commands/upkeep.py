@@ -54,7 +54,7 @@ def first_line(thing: Any) -> str:
 
 def about_run(run: Run) -> str:
     state = "done" if run.done else f"{len(run.phases)}/{len(run.info['phases'])} phases"
-    last = f", {run.phases[-1]['accuracy'].get(run.readout, float('nan')):.2f} %" if run.phases else ""
+    last = "" if run.last_accuracy is None else f", {run.last_accuracy:.2f} %"
     return f"{run.title} seed {run.seed}: {state}{last}"
 
 

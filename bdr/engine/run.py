@@ -6,9 +6,10 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from bdr.records import RunWriter
 from bdr.seeding import seed_of
 from bdr.types import Phase, Stage
 
-KEEP = ("last", "all", "none")
+LONGEST = 1000  # letters of a failure in the log
 
 
 class Interrupted(BdrError):
@@ -91,24 +92,27 @@ class Experiment:
     def start(self, info: dict[str, Any]) -> None:
         """Runs from the first phase on, or from a first phase that an equal run has trained already."""
         self.writer = RunWriter.create(self.path, info)
-        torch.manual_seed(seed_of(self.seed, "start"))
-        self.settle()
-        if self.shared is not None and self.shared.is_dir() and adopt(self, self.shared):
-            self.save()
-        self.go()
+        with self.logged_failure():
+            torch.manual_seed(seed_of(self.seed, "start"))
+            self.settle()
+            if self.shared is not None and self.shared.is_dir() and adopt(self, self.shared):
+                self.save()
+            self.go()
 
     def resume(self) -> None:
         """Goes on from the newest whole checkpoint; without one, from the beginning."""
         self.writer = RunWriter(self.path)
-        with self.heard_warnings():
-            state = self.checkpoints.newest()
-        self.writer = RunWriter.reopen(self.path, state.info["offsets"] if state else {})
-        torch.manual_seed(seed_of(self.seed, "start"))
-        self.settle()
-        if state is not None:
-            restore(self, state)
-            self.checkpoints.trust(resting_in(self))
-        self.go()
+        with self.logged_failure():
+            with self.heard_warnings():
+                state = self.checkpoints.newest()
+            self.writer = RunWriter.reopen(self.path, state.info["offsets"] if state else {})
+            self.writer.log("going on")  # whatever it ended with before is over
+            torch.manual_seed(seed_of(self.seed, "start"))
+            self.settle()
+            if state is not None:
+                restore(self, state)
+                self.checkpoints.trust(resting_in(self))
+            self.go()
 
     def go(self) -> None:
         try:
@@ -125,6 +129,18 @@ class Experiment:
             self.checkpoints.wait()
         self.writer.finish()
         self.listener.run_ends()
+
+    @contextmanager
+    def logged_failure(self) -> Iterator[None]:
+        """What ends a run, other than a wish, goes into its log: those who read its folder alone should know."""
+        try:
+            yield
+        except Interrupted:
+            raise
+        except Exception as error:
+            with suppress(Exception):  # a disk that fails is the error rather than a reason to hide it
+                self.writer.log(shorten(f"failed: {type(error).__name__}: {error}", LONGEST, placeholder=" ..."))
+            raise
 
     @contextmanager
     def heard_warnings(self) -> Iterator[None]:

@@ -25,8 +25,6 @@ from bdr.nets.base import Backbone, Frozen, Network
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Clock
 
-ENGINES = ("eager", "compile", "graph")
-PRECISIONS = ("fp32", "tf32", "bf16")
 WARM_UPS = 3
 SIDE_STREAMS = 3
 

@@ -1,6 +1,7 @@
 """The run directory: JSON lines that only grow, arrays, and nothing that needs torch to be read.
 
-run.json                  what was run: title, seed, fingerprint, protocol, config, versions, device, command
+run.json                  what was run: title, seed, fingerprint, protocol, config, versions, device, command,
+                          the planned work: of every stage of every phase its images an epoch and its epochs
 phases.jsonl epochs.jsonl a line a phase, a line an epoch
 steps.bin                 while under way: float32 rows (phase, stage, ce_old, distillation), NaN where there is none
 steps.npz                 when finished: "phase-01/ce_old", "phase-01/distillation", "phase-01/stage"
@@ -15,7 +16,21 @@ log.txt  DONE
 from __future__ import annotations
 
 from bdr.records.files import write_atomically
+from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.reader import Run, differences, find_runs
+from bdr.records.work import Work, epochs_of, work_of
 from bdr.records.writer import RunWriter
 
-__all__ = ["Run", "RunWriter", "differences", "find_runs", "write_atomically"]
+__all__ = [
+    "Run",
+    "RunWriter",
+    "Work",
+    "differences",
+    "epochs_of",
+    "find_runs",
+    "is_begun",
+    "is_done",
+    "run_folders",
+    "work_of",
+    "write_atomically",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from bdr.errors import BdrError, UsageError
 from bdr.records.files import damaged, json_lines, json_object, load_npz
+from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.steps import ANALYSIS, STEPS
 
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
@@ -55,9 +55,9 @@ class Run:
     def open(cls, path: Path) -> Run:
         """Read a run directory; what is large is read when it is asked for."""
         path = Path(path)
-        if not (path / "run.json").is_file():
+        if not is_begun(path):
             raise UsageError(f"{path} is not a run: it has no run.json; name a folder that `bdr run` has written")
-        return cls(path, read_info(path), json_lines(path / "phases.jsonl"), (path / "DONE").exists())
+        return cls(path, read_info(path), json_lines(path / "phases.jsonl"), is_done(path))
 
     @cached_property
     def epochs(self) -> list[dict[str, Any]]:
@@ -79,6 +79,11 @@ class Run:
     def readout(self) -> str:
         """The readout by which the method's results are told."""
         return str(self.protocol.get("readout") or "cnn")
+
+    @property
+    def last_accuracy(self) -> float | None:
+        """Percent after the last phase so far, by that readout; None before the first, or where it was not read."""
+        return self.phases[-1]["accuracy"].get(self.readout) if self.phases else None
 
     @property
     def protocol(self) -> dict[str, Any]:
@@ -127,12 +132,6 @@ def _open_whole(path: Path, begun: bool) -> Run:
     return run
 
 
-def _run_folders(root: Path) -> list[Path]:
-    """Folders that look like runs; os.walk passes over what a run under way removes meanwhile."""
-    found = [Path(folder) for folder, _, files in os.walk(root) if {"run.json", "phases.jsonl"} & set(files)]
-    return sorted(found)
-
-
 def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
     """All runs at or below a folder, and a warning for each that is damaged or has no phase yet: it is skipped.
 
@@ -141,7 +140,7 @@ def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
     if not Path(root).is_dir():
         raise UsageError(f"{root} is not a folder: name the folder that the runs are in")
     runs, warnings = [], []
-    for folder in _run_folders(Path(root)):
+    for folder, _ in run_folders(Path(root)):
         try:
             runs.append(_open_whole(folder, begun))
         except (BdrError, OSError) as error:

@@ -12,10 +12,10 @@ import numpy as np
 
 from bdr.errors import BdrError, UsageError
 from bdr.records.files import json_lines, plain, to_json, to_npz, write_atomically, writing
+from bdr.records.folders import GROWING, is_begun
 from bdr.records.reader import LARGEST, differing, phase_folder, predictions_file, read_info, snapshots_file
 from bdr.records.steps import ANALYSIS, EVERY_SERIES, STEPS, Series
 
-CUT_BACK = ("phases.jsonl", "epochs.jsonl", *(series.growing for series in EVERY_SERIES))
 DIGITS = 7  # of the numbers of an epoch: what float32 has; seventeen would fill megabytes with noise
 
 
@@ -38,7 +38,7 @@ def _refuse_others(path: Path, info: dict[str, Any]) -> None:
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; a run needs a folder: choose another name")
     names = [item.name for item in path.iterdir() if not item.name.endswith(".partial")] if path.exists() else []
-    if names and "run.json" not in names:
+    if names and not is_begun(path):
         raise UsageError(f"{path} is not empty and not a run (it holds {min(names)}): choose an empty or a new folder")
     if names:
         _refuse_another_configuration(path, read_info(path), plain(info))
@@ -78,7 +78,7 @@ class RunWriter:
                 left.unlink(missing_ok=True)
             for series in EVERY_SERIES:
                 writer._reopen(series, offsets.get(series.growing, 0))
-            for name in CUT_BACK:
+            for name in GROWING:
                 _cut(writer.path / name, offsets.get(name, 0))
             writer._remove_phases_after(len(json_lines(writer.path / "phases.jsonl")))
         return writer
@@ -150,7 +150,7 @@ class RunWriter:
 
     def offsets(self) -> dict[str, int]:
         """How long each growing file is, once it is safely on the disk: what a checkpoint keeps for `reopen`."""
-        return {name: _synced_size(self.path / name) for name in CUT_BACK}
+        return {name: _synced_size(self.path / name) for name in GROWING}
 
     def finish(self) -> None:
         """Pack the series and mark the run as done."""

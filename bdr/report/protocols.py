@@ -22,8 +22,13 @@ DECIDED_BY = {
 
 # How a method trains is part of it: such facts do not part methods, and a note names those that differ.
 TRAINING = {"epochs": "epochs", "batch": "batch", "optimizer": "learning rate or schedule"}
-# Fields that stages got after the first records were made, with the values at which nothing is different.
-LATER_FIELDS = {"alternate": None, "floor": 0.0, "repeat": 1}
+# What the first records tell of a stage, and all since. A field that came later is told where it is not as in a plain
+# stage: which those are, a record says itself (`told_stage`). Nothing is to be added here when stages get another.
+FIRST_FIELDS = {
+    *("name", "epochs", "batch", "optimizer", "lr", "momentum", "weight_decay", "schedule", "drops", "drop", "warmup"),
+    *("clip", "draw", "train", "loss"),
+}
+BEFORE_TOLD = {"alternate": None, "floor": 0.0, "repeat": 1}  # what came between, with its value in a plain stage
 ITS_OWN = ("order", "readout", *TRAINING)  # a class order is a seed of its own kind; a label names the readout
 
 
@@ -67,16 +72,20 @@ def settings_of(run: Run) -> dict[str, Any]:
     """The settings of method, plug-ins and stages that a run was given, by their dotted names."""
     config = run.info.get("config") or {}
     stages = {f"stage.{name}": mine for name, mine in (config.get("stages") or {}).items()}
-    stage = {name: value for name, value in (config.get("stage") or {}).items() if not is_unsaid(name, value)}
-    owners = {**(config.get("settings") or {}), "stage": stage, **stages}
+    owners = {**(config.get("settings") or {}), "stage": stage_settings(run), **stages}
     found = {f"{owner}.{name}": value for owner, mine in owners.items() for name, value in (mine or {}).items()}
     if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay
         found.pop(f"{run.protocol.get('net')}.weights", None)
     return found
 
 
-def is_unsaid(field: str, value: Any) -> bool:
-    return field in LATER_FIELDS and value == LATER_FIELDS[field]
+def stage_settings(run: Run) -> dict[str, Any]:
+    """Without fields that came later and are not used: runs from before and after it are of the same settings."""
+    stage = (run.info.get("config") or {}).get("stage") or {}
+    told = run.info.get("told_stage")
+    if told is None:
+        told = {name for name, value in stage.items() if name not in BEFORE_TOLD or value != BEFORE_TOLD[name]}
+    return {name: value for name, value in stage.items() if name in FIRST_FIELDS or name in told}
 
 
 def natural_order(run: Run) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""What every run of a sweep will be: its folder, its first phase, its work; all checked before anything trains."""
+"""What every run of a sweep will be: its folder, its first phase; all checked before anything trains."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from bdr.assemble import load_data, plan_run
 from bdr.config import Config
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
+from bdr.records import is_begun, is_done
 from bdr.sweep.grid import Wish
 
 
@@ -30,8 +31,6 @@ class Planned:
     words: tuple[str, ...]  # what is typed after `bdr`
     path: Path
     shared: Path | None  # where a first phase equal to this one's is, or will be
-    amounts: tuple[int, ...]  # images that pass through training, of each phase
-    epochs: tuple[int, ...]  # of each phase
     cuda: bool
 
     @property
@@ -40,11 +39,11 @@ class Planned:
 
     @property
     def begun(self) -> bool:
-        return (self.path / "run.json").is_file()
+        return is_begun(self.path)
 
     @property
     def done(self) -> bool:
-        return self.begun and (self.path / "DONE").is_file()
+        return is_done(self.path)
 
 
 def plan_sweep(wishes: Sequence[Wish], runs: Path) -> tuple[list[Planned], list[str]]:
@@ -77,7 +76,7 @@ def may_use_cuda(configs: Iterable[Config]) -> bool:
 
 
 def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str, Any]]:
-    """Folder, first phase and work of every run; each data set is loaded once."""
+    """Folder and first phase of every run; each data set is loaded once."""
     loaded: dict[tuple[Any, ...], DataSet] = {}
     found = []
     for label, config in configs:
@@ -92,13 +91,10 @@ def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str
 
 
 def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
-    plan = plan_run(config, None, runs, data)
-    experiment = plan.experiment
+    experiment = plan_run(config, None, runs, data).experiment
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
-        "amounts": [sum(of_phase) for of_phase in plan.workload()],
-        "epochs": [sum(stage.epochs for stage in of_phase) for of_phase in experiment.stages],
         "cuda": experiment.device.type == "cuda",
     }
 
@@ -129,9 +125,8 @@ def answer() -> None:
 
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
     shared = None if found["shared"] is None else Path(found["shared"])
-    work = tuple(found["amounts"]), tuple(found["epochs"])
     words = tuple(words_of(wish, config, runs))
-    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, *work, found["cuda"])
+    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, found["cuda"])
 
 
 def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Sequence
 from textwrap import shorten
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from bdr.display import clock
 from bdr.errors import BdrError
-from bdr.records import Run
+from bdr.records import Run, work_of
 from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.plan import Planned
 
@@ -37,26 +36,19 @@ class Progress(NamedTuple):
 def progress_of(run: Planned) -> Progress:
     # A run that is just cutting back its records is read again a second later.
     with contextlib.suppress(BdrError, OSError):
-        return read_progress(run, Run.open(run.path)) if run.begun else Progress()
+        return read_progress(Run.open(run.path)) if run.begun else Progress()
     return Progress()
 
 
-def read_progress(run: Planned, there: Run) -> Progress:
-    finished, phases = len(there.phases), len(run.amounts)
-    accuracy = f"{there.phases[-1]['accuracy'].get('cnn', math.nan):.2f}" if finished else ""
+def read_progress(there: Run) -> Progress:
+    finished, phases = len(there.phases), len(there.info["phases"])
+    accuracy = "" if there.last_accuracy is None else f"{there.last_accuracy:.2f}"
     where = f"{min(finished, phases - 1)} of 0..{phases - 1}"
     if there.done or not there.epochs:
         return Progress(where, accuracy)
-    speed = there.epochs[-1]["images_per_second"]
-    return Progress(where, accuracy, f"{speed:,.0f}", clock(images_left(run, there) / speed))
-
-
-def images_left(run: Planned, there: Run) -> float:
-    now = len(there.phases)
-    if now >= len(run.amounts):
-        return 0.0
-    trained = sum(line["phase"] == now for line in there.epochs)
-    return sum(run.amounts[now:]) - run.amounts[now] * min(1.0, trained / run.epochs[now])
+    speed, work = there.epochs[-1]["images_per_second"], work_of(there)
+    left = "" if work is None or work.left is None else clock(work.left)
+    return Progress(where, accuracy, f"{speed:,.0f}", left)
 
 
 class Lines:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bdr.engine.fit import EpochLog
 from bdr.engine.listen import Listener
-from bdr.records import Run
+from bdr.records import Run, is_done
 from bdr.trackers import open_tracker
 from bdr.trackers.points import Unread
 from bdr.types import Phase, Stage
@@ -50,7 +50,7 @@ class Follower(threading.Thread):
             self.woken.clear()
             ending = self.ending  # before it reads: what is recorded until then is read
             tracker.add(list(unread.points()))
-        tracker.close((self.path / "DONE").exists())
+        tracker.close(is_done(self.path))
 
     def end(self, patience: float) -> None:
         self.ending = True

@@ -1,6 +1,6 @@
 """A local web page that shows runs while they train: it reads run directories, serves one machine, changes nothing.
 
-folders  which folders are runs, and whether they have changed since they were read
+folders  whether runs have changed since they were read
 epochs   the lines of epochs.jsonl as columns; how far a run is and how long the rest will take
 state    whether a run is running, waiting, stopped, failed or finished, as its files tell
 curves   series with as many points as can be seen

@@ -1,14 +1,14 @@
-"""Which folders are runs, whether they have changed, and that nothing of them lies outside of what is watched."""
+"""Whether runs have changed, and that nothing of them lies outside of what is watched."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-RECORDS = ("run.json", "phases.jsonl", "epochs.jsonl", "steps.bin", "steps.npz", "DONE", "log.txt")
-MARKS = {"run.json", "phases.jsonl"}  # a folder with one of them is a run, or was meant to be one
+from bdr.records import run_folders
+from bdr.records.folders import RECORDS
+
 CHECKPOINT = "checkpoint"
 LOOKED_AT = frozenset((*RECORDS, CHECKPOINT))
 
@@ -38,17 +38,6 @@ def look_at(path: Path, root: Path, names: list[str]) -> Look:
             found.append((name, about.st_mtime_ns, about.st_size))
     times = {name: time / 1e9 for name, time, _ in found}
     return Look(path, root, tuple(sorted(found)), max(touched), times.get("log.txt", 0.0))
-
-
-def run_folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Folders that look like runs, and what is in them; links are not followed, runs are not searched for others."""
-    for folder, inner, files in os.walk(root):
-        if not MARKS.isdisjoint(files):
-            names = inner + files
-            inner.clear()
-            yield Path(folder), names
-        else:
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
 
 
 def looks(roots: list[Path]) -> dict[Path, Look]:

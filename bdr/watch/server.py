@@ -170,8 +170,8 @@ def variables(page: dict[str, str], lines: tuple[str, ...]) -> str:
 
 
 def colours() -> str:
-    """The report's colours, as variables; dark where the system is."""
-    light = f":root {{ color-scheme: light dark; {variables(LIGHT_PAGE, PALETTE)} }}"
+    """The report's colours, as variables, and how many there are for lines; dark where the system is."""
+    light = f":root {{ color-scheme: light dark; --colours: {len(PALETTE)}; {variables(LIGHT_PAGE, PALETTE)} }}"
     return f"{light}\n@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK_PAGE, DARK_PALETTE)} }} }}\n"
 
 

@@ -9,8 +9,9 @@ from bdr.watch.folders import Look
 LEAST_QUIET = 60.0  # seconds without a sign of life after which a run is taken to have stopped
 BEFORE_FIRST = 600.0  # the same before its first epoch: data are read, kernels compiled
 PATIENCE = 3.0  # times its last epoch, or the time between two checkpoints
-TAIL = 2000  # bytes of a log that its last line is looked for in
+TAIL = 8000  # bytes of a log that its last line is looked for in
 STOPPED = "stopped on request"
+FAILED = "failed: "
 
 
 def last_line(file: Path) -> str:
@@ -24,21 +25,10 @@ def last_line(file: Path) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def sweep_log(look: Look) -> Path | None:
-    """Where a sweep keeps the output of this run."""
-    parts = look.path.parts[-3:]
-    home = look.path.parents[2] if len(look.path.parents) > 2 else look.root
-    log = home / "sweep-logs" / f"{'-'.join(parts)}.log"
-    return log if home.is_relative_to(look.root) and log.is_file() and not log.is_symlink() else None
-
-
-def failure_of(look: Look) -> str:
-    """What a run of a sweep failed with: the last words of its log, where nothing was recorded after them."""
-    log = sweep_log(look)
-    if log is None or log.stat().st_mtime < look.touched - 1.0:
-        return ""
-    words = last_line(log)
-    return words.removeprefix("bdr: ") if words.startswith("bdr: ") and "bdr resume" not in words else ""
+def failure_in(line: str) -> str:
+    """What a run failed with, where this line of its log, after the time, says that it did."""
+    words = line.partition(" ")[2]
+    return words.removeprefix(FAILED) if words.startswith(FAILED) else ""
 
 
 def quiet_after(begun: bool, last_epoch: float, checkpoint_every: float) -> float:
@@ -51,9 +41,10 @@ def state_of(look: Look, now: float, done: bool, begun: bool, log: str, patience
     go_on = f"go on with: bdr resume {look.path}"
     if done:
         return "finished", ""
-    if failure := failure_of(look):
+    is_last_word = look.logged >= look.touched - 1.0  # nothing was written after it
+    if is_last_word and (failure := failure_in(log)):
         return "failed", failure
-    if STOPPED in log and look.logged >= look.touched - 1.0:
+    if is_last_word and STOPPED in log:
         return "stopped", f"stopped on request; {go_on}"
     if now - look.touched > patience:
         return "stopped", f"nothing was written for {in_words(now - look.touched)}; {go_on}"

@@ -7,14 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bdr.errors import UsageError
-from bdr.report.plots import PALETTE
+from bdr.report.colours import LIGHT_PAGE, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLUMN, PAGE = 3.5, 7.16  # inches: the width of a column and of a page of two
-INK, SOFT, RULE, FAINT = "#1c1f24", "#5b626d", "#c9ced6", "#eef0f3"
+INK, SOFT = LIGHT_PAGE["text"], LIGHT_PAGE["soft"]
+RULE, FAINT = "#c9ced6", "#eef0f3"  # thin lines want more, and grids less, in print than on the page
 WITHOUT, BALANCED = PALETTE[0], PALETTE[1]  # a method, and the same method with BDR, as on the page of `bdr report`
 # Paul Tol's muted colours, for classes: apart from each other under the common colour blindnesses, and none of them
 # taken for one of the two above

@@ -2,9 +2,10 @@
 // The live page: a stream says what has changed, curves are fetched for the runs that are drawn. Text is only ever set as text.
 
 const STATES = ["running", "waiting", "failed", "damaged", "stopped", "finished"];
-const MOST_DRAWN = 12, DRAWN_BY_ITSELF = 6, MOST_CARDS = 24, COLOURS = 8;
+const MOST_DRAWN = 12, DRAWN_BY_ITSELF = 6, MOST_CARDS = 24;
 const SILENCE = 25000; // milliseconds: the server says that it is there every ten seconds
 const DASHES = ["", "8 5", "2 5", "12 4 2 4"];
+const COLOURS = Number(getComputedStyle(document.documentElement).getPropertyValue("--colours")); // colours.css says how many
 
 const runs = new Map(), curves = new Map(), rows = new Map(), cards = new Map();
 const chosen = new Set(new URLSearchParams(location.hash.slice(1)).getAll("run"));

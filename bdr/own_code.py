@@ -1,0 +1,81 @@
+"""The source that a run is made of: this package, and the modules of one's own that it names."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+INSTALLED = {"site-packages", "dist-packages"}  # what lies there is told by its version, and is nobody's own
+
+
+def code_version(*names: str) -> str:
+    """A hash of this package's source and of one's own code among the names: a changed line may change a result."""
+    home = Path(__file__).parent
+    own = {file for name in names if ":" in name for file in own_files(name.partition(":")[0])}
+    total = hashlib.sha256()
+    for file in [*sorted(home.rglob("*.py")), *sorted(file for file in own if not file.is_relative_to(home))]:
+        total.update(file.read_bytes())
+    return total.hexdigest()
+
+
+def own_files(module: str) -> set[Path]:
+    """The source of a module, of its whole package, and of all of one's own that these import."""
+    importlib.import_module(module)
+    first = module.partition(".")[0]
+    found = unread = {file for place in places_of(first) for file in files_at(place)}
+    seen = {first}
+    while unread:
+        names = {name for file in unread if not is_installed(file) for name in imports_of(file)} - seen
+        seen |= names
+        places = {place for name in names for place in places_of(name) if not is_installed(place)}
+        unread = {file for place in places for file in files_at(place)}
+        found = found | unread
+    return found
+
+
+def places_of(name: str) -> list[Path]:
+    """The folders of a package, or the file of a module; nothing where there is no such, or it is built in."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except ValueError:  # the program itself, which nobody has found by a name
+        file = vars(sys.modules[name]).get("__file__")
+        return [Path(file)] if file else []
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [Path(place) for place in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.has_location and spec.origin else []
+
+
+def files_at(place: Path) -> list[Path]:
+    return list(place.rglob("*.py")) if place.is_dir() else [place]
+
+
+def is_installed(file: Path) -> bool:
+    return not INSTALLED.isdisjoint(file.parts)
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """The first words of what a file imports, without what comes with Python or is this package."""
+    for name in absolute_imports(file):
+        first = name.partition(".")[0]
+        if first not in sys.stdlib_module_names and first != __package__:
+            yield first
+
+
+def absolute_imports(file: Path) -> Iterator[str]:
+    """A relative import stays inside of a package, all of which is read anyway."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # a template, or for another Python: it cannot have been imported
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module

@@ -1,0 +1,64 @@
+"""How much of a run's work is done, and how long the rest will take, in images that pass through training."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+from bdr.records.reader import Run
+
+RECENT = 10  # epochs that the speed is taken from
+
+
+class Work(NamedTuple):
+    """Images that have passed through training, all that will, and seconds for the rest: None while that is unknown."""
+
+    done: int
+    total: int
+    left: float | None
+
+    @property
+    def share(self) -> float:
+        return self.done / self.total if self.total else 0.0
+
+
+def work_of(run: Run) -> Work | None:
+    """By what the run planned before it began; None for records that do not say."""
+    planned = run.info.get("work")
+    if not planned:
+        return None
+    total = sum(map(images_of, planned))
+    done = total if run.done else images_done(run, planned)
+    each = seconds_an_image(run, planned)
+    return Work(done, total, None if each is None else (total - done) * each)
+
+
+def epochs_of(run: Run, phase: int, stage: str) -> int:
+    """How many a stage has; 0 where a run does not say."""
+    planned = run.info.get("work") or []
+    stages = planned[phase] if phase < len(planned) else []
+    return next((each["epochs"] for each in stages if each["stage"] == stage), 0)
+
+
+def images_of(stages: list[dict[str, Any]]) -> int:
+    return sum(stage["images"] * stage["epochs"] for stage in stages)
+
+
+def images_done(run: Run, planned: list[list[dict[str, Any]]]) -> int:
+    """Those of phases that are over, and of the epochs since."""
+    now = len(run.phases)
+    trained = Counter(line.get("stage") for line in run.epochs if line["phase"] == now)
+    done = sum(map(images_of, planned[:now]))
+    for stage in planned[now] if now < len(planned) else []:
+        epochs = min(stage["epochs"], trained[stage["stage"]])
+        trained[stage["stage"]] -= epochs  # two stages may have one name
+        done += epochs * stage["images"]
+    return done
+
+
+def seconds_an_image(run: Run, planned: list[list[dict[str, Any]]]) -> float | None:
+    """Of the last epochs. What alternates with a stage is in no plan: its time counts, its images do not."""
+    names = {stage["stage"] for stages in planned for stage in stages}
+    lines = [line for line in run.epochs if line.get("seconds") and line.get("images_per_second")][-RECENT:]
+    images = sum(line["seconds"] * line["images_per_second"] for line in lines if line.get("stage") in names)
+    return sum(line["seconds"] for line in lines) / images if images else None

@@ -1,0 +1,87 @@
+"""How much of a run is done and how long the rest takes, from its record alone."""
+
+import numpy as np
+import pytest
+from directories import PHASES, draw_predictions, make_run, phase_line
+from runs import plan
+
+from bdr import api
+from bdr.engine.listen import Listener
+from bdr.records import Run, RunWriter, epochs_of, work_of
+
+MAIN, LATER = {"stage": "main", "images": 400, "epochs": 10}, {"stage": "main", "images": 100, "epochs": 10}
+BALANCED = {"stage": "balanced", "images": 20, "epochs": 30}
+WORK = [[MAIN], *([LATER, BALANCED] for _ in PHASES[1:])]
+OF_A_PHASE = 100 * 10 + 20 * 30
+TOTAL = 400 * 10 + 3 * OF_A_PHASE
+
+
+def train_epochs(writer, phase, count, stage="main", speed=100.0, seconds=2.0):
+    for epoch in range(count):
+        line = {"phase": phase, "stage": stage, "epoch": epoch, "images_per_second": speed, "seconds": seconds}
+        writer.epoch(line)
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """A run whose first phase is over."""
+    made = RunWriter(make_run(tmp_path, phases=0, done=False, work=WORK).path)
+    train_epochs(made, 0, 10)
+    labels, ids = draw_predictions(np.random.default_rng(0), 0, 0.8)
+    made.phase(phase_line(0, labels, ids))
+    return made
+
+
+def test_the_time_left_is_that_of_the_images_left_in_all_stages(writer):
+    train_epochs(writer, 1, 10)
+    train_epochs(writer, 1, 15, "balanced")
+    found = work_of(Run.open(writer.path))
+    done = 4000 + 1000 + 15 * 20
+    assert (found.done, found.total) == (done, TOTAL)
+    assert found.left == pytest.approx((TOTAL - done) / 100)
+    assert found.share == pytest.approx(done / TOTAL)
+
+
+def test_what_alternates_with_a_stage_takes_time_and_is_no_epoch_of_it(writer):
+    for _ in range(5):
+        train_epochs(writer, 1, 1)
+        train_epochs(writer, 1, 1, "turn", speed=10.0, seconds=1.0)
+    found = work_of(Run.open(writer.path))
+    assert found.done == 4000 + 5 * 100
+    assert found.left == pytest.approx((TOTAL - found.done) * 3.0 / 200)
+
+
+def test_nothing_is_left_of_a_finished_run_and_no_time_is_known_before_the_first_epoch(tmp_path):
+    assert work_of(make_run(tmp_path / "done", work=WORK))[:2] == (TOTAL, TOTAL)
+    assert work_of(make_run(tmp_path / "new", phases=0, done=False, work=WORK)) == (0, TOTAL, None)
+
+
+def test_a_record_that_does_not_say_how_much_work_it_is_shows_none(tmp_path):
+    run = make_run(tmp_path, phases=1, done=False)
+    assert work_of(run) is None
+    assert epochs_of(run, 1, "main") == 0
+
+
+def test_a_stage_says_how_many_epochs_it_has(writer):
+    run = Run.open(writer.path)
+    assert [epochs_of(run, *where) for where in ((0, "main"), (1, "balanced"), (1, "turn"), (9, "main"))] == [
+        10,
+        30,
+        0,
+        0,
+    ]
+
+
+@pytest.mark.parametrize("method", ["TwoStages", "TakesTurns"])
+def test_a_run_records_the_work_that_it_then_does(method, tmp_path):
+    shares = []
+
+    class Looks(Listener):
+        def epoch_ends(self, phase, stage, log):
+            shares.append(work_of(Run.open(tmp_path / "run")).share)
+
+    begun = plan(tmp_path / "run", f"runs:{method}", net="runs:flat")
+    api.execute(begun, Looks())
+    assert Run.open(tmp_path / "run").info["work"] == begun.work()
+    assert shares == sorted(set(shares))
+    assert shares[-1] == 1.0
