@@ -45,7 +45,8 @@ RULES = {
     # from a configuration to an experiment, each from what stands above it
     "config": {"bdr.types", "bdr.data", "bdr.engine.fit"},
     "recipes": {"bdr.types", "bdr.config"},
-    "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config"},
+    "own_code": set(),
+    "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config", "bdr.own_code"},
     "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine.fit", "bdr.config", "bdr.describe"},
     "parts": {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
