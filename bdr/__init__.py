@@ -2,6 +2,7 @@
 
     from bdr import BDR                      the module alone, for a training loop of one's own
     bdr.run("ucir+cwd+bdr", data="digits")   a whole run; the same as on the command line
+    bdr.extend(RUN, data)                    further classes for a finished run
     bdr.load(RUN, phase=3)                   the trained module of a run
 
 Names are imported when they are first used, so that the command line starts without torch.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from bdr.version import __version__
 
 if TYPE_CHECKING:
-    from bdr.api import Result, load, resume, run
+    from bdr.api import Result, extend, load, resume, run
     from bdr.balance import BDR
     from bdr.data.images import DataSet
     from bdr.data.sets import from_arrays
@@ -28,13 +29,26 @@ HOMES = {
     "Method": "bdr.methods",
     "Plugin": "bdr.plugins",
     "Result": "bdr.api",
+    "extend": "bdr.api",
     "from_arrays": "bdr.data.sets",
     "load": "bdr.api",
     "resume": "bdr.api",
     "run": "bdr.api",
 }
 
-__all__ = ["BDR", "DataSet", "Method", "Plugin", "Result", "__version__", "from_arrays", "load", "resume", "run"]
+__all__ = [
+    "BDR",
+    "DataSet",
+    "Method",
+    "Plugin",
+    "Result",
+    "__version__",
+    "extend",
+    "from_arrays",
+    "load",
+    "resume",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The front door: run, resume, load and evaluate from Python."""
+"""The front door: run, resume, extend, load and evaluate from Python."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from bdr import metrics, records
 from bdr.assemble import Plan, choose_device, plan_run
 from bdr.config import Config, changed, with_settings
 from bdr.data.images import DataSet
+from bdr.describe import Extends
 from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.listen import Listener, Several
 from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, unknown
+from bdr.extension import plan_extension
 from bdr.methods import METHODS, Method
 from bdr.parts import make_method, make_plugins
-from bdr.records import Run
+from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
 from bdr.trackers.follow import Following
 from bdr.types import ImageShape, Phase
@@ -184,7 +186,7 @@ def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
     there = Run.open(path)
     as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
     config = changed(Config.model_validate(there.info["config"]), as_it_was | fields)
-    plan = plan_run(config, path, runs_folder(path), data)
+    plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info))
     if plan.info["fingerprint"] != there.fingerprint:
         raise UsageError(f"{path} does not fit what is here now: {why_not(there, plan)}")
     return plan
@@ -203,12 +205,27 @@ def runs_folder(path: Path) -> Path:
     return shared[0] if shared else path.resolve()
 
 
-def model_folder(path: Path, phase: int) -> Path:
-    return path / f"phase-{phase:02d}" / "model"
+def extend(
+    run: str | Path,
+    data: DataSet | None = None,
+    *,
+    step: int | None = None,
+    out: str | Path | None = None,
+    runs: str | Path = RUNS,
+    set: Mapping[str, Any] | None = None,
+    listener: Listener | None = None,
+    **fields: Any,
+) -> Result:
+    """Teaches a finished run the classes of the data that it does not know, from its weights and exemplars.
 
-
-def kept_phases(path: Path) -> list[int]:
-    return sorted(int(folder.parent.name[6:]) for folder in path.glob("phase-*/model"))
+    `data` is what the run was trained on with further classes, read anew where it has a name; `step` says how many
+    classes a phase brings, all at once if not given. The run itself is not changed: what comes out is another.
+    """
+    given = (set or {}).items(), fields
+    plan, notes = plan_extension(Path(run), data, step, *given, Path(out) if out else None, Path(runs))
+    for note in notes:
+        (listener or Listener()).note(note)
+    return execute(plan, listener, command=f"bdr.extend({str(run)!r})")
 
 
 def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Method:
@@ -222,18 +239,6 @@ def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Me
     load_model(model_folder(run.path, kept_phase(run.path, phase)), method, where)
     set_precision(method, choose_precision(config.precision, where), where)
     return method.eval()
-
-
-def kept_phase(path: Path, phase: int | None) -> int:
-    kept = kept_phases(path)
-    if not kept:
-        raise UsageError(f"{path} keeps no model: it is not finished, or ran with --keep none")
-    if phase is not None and phase not in kept:
-        names = ", ".join(map(str, kept))
-        raise UsageError(
-            f"{path} keeps no model of phase {phase}, only of {names}; run with --keep all for every phase"
-        )
-    return kept[-1] if phase is None else phase
 
 
 def evaluate(

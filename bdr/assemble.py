@@ -16,7 +16,7 @@ from bdr.data.images import DataSet, Images
 from bdr.data.memory import Memory, Quota
 from bdr.data.pool import Store
 from bdr.data.sets import CIFAR100_DER
-from bdr.describe import describe, first_phase_key, short
+from bdr.describe import Extends, describe, first_phase_key, short
 from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError
@@ -35,7 +35,7 @@ from bdr.refusals import (
     check_stages,
     check_targets,
 )
-from bdr.scenario import Protocol, class_order
+from bdr.scenario import Given, Protocol, class_order
 from bdr.trackers import check_tracker
 from bdr.types import ImageShape, Phase, Stage
 
@@ -69,9 +69,12 @@ class Plan:
         return self.new_images(phase) + self.exemplars(phase.old)
 
     def work(self) -> list[list[dict[str, Any]]]:
-        """Of every stage of every phase: its name, the images that an epoch draws, and its epochs."""
-        pairs = zip(self.experiment.phases, self.experiment.stages, strict=True)
-        return [[self.work_of(phase, stage) for stage in stages] for phase, stages in pairs]
+        """Of every stage of every phase: its name, the images that an epoch draws, and its epochs.
+
+        A phase that another run has trained has no stage left.
+        """
+        pairs, taken = zip(self.experiment.phases, self.experiment.stages, strict=True), self.experiment.taken_over
+        return [[self.work_of(phase, stage) for stage in stages if phase.index >= taken] for phase, stages in pairs]
 
     def work_of(self, phase: Phase, stage: Stage) -> dict[str, Any]:
         return {"stage": stage.name, "images": self.drawn(phase, stage), "epochs": stage.epochs}
@@ -118,7 +121,7 @@ def hold_out(images: Images, share: float) -> tuple[Images, Images | None]:
         if count >= len(mine):
             raise UsageError(f"--val {share} leaves no training image of a class that has {len(mine)}")
         held[mine[np.linspace(0, len(mine) - 1, count).round().astype(int)]] = True
-    return Images(images.pixels[~held], images.labels[~held]), Images(images.pixels[held], images.labels[held])
+    return images.where(~held), images.where(held)
 
 
 def store_of(images: Images, data: DataSet, order: Sequence[int], device: torch.device) -> Store:
@@ -126,7 +129,8 @@ def store_of(images: Images, data: DataSet, order: Sequence[int], device: torch.
     arrival = np.empty(len(order), dtype=np.int64)
     arrival[list(order)] = np.arange(len(order))
     labels = torch.from_numpy(arrival[images.labels])
-    return Store(torch.from_numpy(images.pixels), labels, data.mean, data.std, data.augment, device)
+    pixels, names = torch.from_numpy(images.pixels), None if images.names is None else images.names.tolist()
+    return Store(pixels, labels, data.mean, data.std, data.augment, device, names)
 
 
 def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> list[Stage]:
@@ -148,7 +152,20 @@ def with_alternate_settings(config: Config, stage: Stage) -> Stage:
     return replace(stage, alternate=with_stage_settings(stage.alternate, settings)[0])
 
 
-def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None = None) -> Plan:
+def arrivals(config: Config, classes: int, extends: Extends | None) -> Protocol | Given:
+    if extends is None:
+        return Protocol(class_order(config.order, classes), config.base, config.step, config.uneven)
+    if classes != (wanted := extends.bounds[-1][1]):
+        raise UsageError(
+            f"the data has {classes} classes and the run was extended to {wanted}: name the data that it was trained "
+            "on with --root; for further classes type bdr extend"
+        )
+    return Given(class_order(config.order, classes), extends.bounds)
+
+
+def plan_run(
+    config: Config, path: Path | None, runs: Path, data: DataSet | None = None, extends: Extends | None = None
+) -> Plan:
     """Checks everything that can be checked before anything trains."""
     check_names(config)
     for tracker in config.log:
@@ -158,8 +175,10 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     plugins = make_plugins(config)
     quota = Quota.parse(config.memory)
     data = load_data(config, data)
+    if extends is not None:
+        data = replace(data, mean=extends.mean, std=extends.std)
     classes = len(data.classes)
-    protocol = Protocol(class_order(config.order, classes), config.base, config.step, config.uneven)
+    protocol = arrivals(config, classes, extends)
     check_memory(quota, classes, plugins)
     device = choose_device(config.device)
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
@@ -177,7 +196,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
     weights = source_of(method)
-    info = describe(config, data, protocol, phases, precision, engine, device, method.readout, weights)
+    info = describe(config, data, protocol, phases, precision, engine, device, method.readout, weights, extends)
     info |= {"distillation": method.distillation, "image": list(shape)}
     path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
     experiment = Experiment(
@@ -198,6 +217,7 @@ def plan_run(config: Config, path: Path | None, runs: Path, data: DataSet | None
         analyse=config.analyse,
         checkpoint_every=config.checkpoint_every,
         shared=shared_folder(config, path, runs, first_phase_key(config, info, plugins, phases[0], stages[0])),
+        taken_over=extends.phases if extends else 0,
     )
     plan = Plan(config, experiment, info)
     info["work"] = plan.work()  # so that whoever reads the record knows how much is left

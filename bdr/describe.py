@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,56 @@ import torch
 from bdr.config import Config
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
-from bdr.errors import UsageError
+from bdr.errors import BdrError, UsageError
 from bdr.own_code import code_version
 from bdr.plugins import Plugin
-from bdr.scenario import Protocol
+from bdr.scenario import Given, Protocol
 from bdr.types import Phase, Stage
 from bdr.version import __version__
 
+NORMALISE = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as `protocol_facts` writes it
 SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many runs share the machine
+
+
+@dataclass(frozen=True)
+class Extends:
+    """The run that another one extends, as run.json has it; and the bounds of all phases, its own first."""
+
+    run: str  # its folder
+    fingerprint: str
+    seed: int
+    model: str  # the sha256 of its tensors
+    phases: int  # that were taken over
+    classes: int  # that it knew
+    mean: tuple[float, ...]  # its images were normalised so, and further ones are too
+    std: tuple[float, ...]
+    bounds: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, info: dict[str, Any]) -> Extends | None:
+        """What a run.json says; None for a run that extends no other."""
+        if "extends" not in info:
+            return None
+        told = info["extends"] | {"bounds": tuple((old, seen) for old, seen in info["phases"])}
+        return cls(**told | {"mean": tuple(told["mean"]), "std": tuple(told["std"])})
+
+    def record(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if name != "bounds"}
+
+    def facts(self, seed: int) -> dict[str, Any]:
+        """What sets such a run apart from one that trained all of its phases."""
+        further = [seen - old for old, seen in self.bounds[self.phases :]]
+        of_seed = "" if seed == self.seed else f" seed {self.seed}"
+        return {"extends": f"{self.fingerprint}{of_seed}", "further": "+".join(map(str, further))}
+
+
+def normalisation(info: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean and std that the images of a run are normalised with, out of its run.json."""
+    found = NORMALISE.search(str(info["protocol"].get("normalise")))
+    if found is None:
+        raise BdrError("run.json does not say what mean and std images are normalised with: its protocol is damaged")
+    mean, std = (ast.literal_eval(text) for text in found.groups())
+    return mean, std
 
 
 def short(name: str) -> str:
@@ -36,7 +80,7 @@ def digest(value: Any) -> str:
 
 
 def protocol_facts(
-    config: Config, data: DataSet, protocol: Protocol, precision: str, readout: str, weights: str | None
+    config: Config, data: DataSet, protocol: Protocol | Given, precision: str, readout: str, weights: str | None
 ) -> dict[str, Any]:
     """What must be equal for two results to be comparable: the facts that papers leave out."""
     stage = config.stage
@@ -76,16 +120,18 @@ def augment_facts(augment: Augment) -> str:
 def describe(
     config: Config,
     data: DataSet,
-    protocol: Protocol,
+    protocol: Protocol | Given,
     phases: Sequence[Phase],
     precision: str,
     engine: str,
     device: torch.device,
     readout: str,
     weights: str | None = None,
+    extends: Extends | None = None,
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how to run it again."""
     facts = protocol_facts(config, data, protocol, precision, readout, weights)
+    facts |= extends.facts(config.seed) if extends else {}
     settings = placeless(config.settings) if weights else config.settings
     made_of = [facts, protocol.order, config.title, settings, told(config.stage), config.stages]
     return {
@@ -96,6 +142,7 @@ def describe(
         "order": list(protocol.order),
         "classes": [data.classes[label] for label in protocol.order],
         "phases": [[phase.old, phase.seen] for phase in phases],
+        **({"extends": extends.record()} if extends else {}),
         **({"weights": weights} if weights else {}),  # sha256
         "config": config.model_dump(mode="json"),
         "told_stage": told(config.stage),

@@ -74,6 +74,34 @@ def permutation_of(numbers: list[str], classes: int, name: str) -> tuple[int, ..
     return order
 
 
+def split_evenly(classes: int, step: int | None, uneven: bool = False) -> list[int]:
+    """So many further classes as phases of `step`; all of them in one where nothing is said."""
+    step = classes if step is None else step
+    if step < 1:
+        raise UsageError(f"--step {step} is not allowed: a phase brings 1 class or more")
+    if classes % step and not uneven:
+        fitting = ", ".join(str(s) for s in range(1, classes + 1) if classes % s == 0)
+        raise UsageError(
+            f"{classes} new classes do not split into phases of {step}: use a --step of {fitting}, or "
+            "--set uneven=true for a smaller last phase"
+        )
+    return [min(step, classes - start) for start in range(0, classes, step)]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Phases whose bounds are given: of a run that extends another."""
+
+    order: tuple[int, ...]
+    bounds: tuple[tuple[int, int], ...]
+
+    def __iter__(self) -> Iterator[Phase]:
+        return (Phase(index, old, seen) for index, (old, seen) in enumerate(self.bounds))
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+
 @dataclass(frozen=True, slots=True)
 class Protocol:
     """`base` classes first (0 = as many as a step), then `step` a phase, in the given order."""

@@ -57,6 +57,10 @@ RULES = {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
         *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts"},
     },
+    "extension": {
+        *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
+        *{"bdr.config", "bdr.describe", "bdr.parts", "bdr.assemble"},
+    },
     # what is said on a terminal
     "terminal": set(),
     "display": {"bdr.types", "bdr.engine.fit", "bdr.engine.listen"},
@@ -65,13 +69,13 @@ RULES = {
     # the doors: they may know much, and nothing above may know them
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},
-        *{"bdr.config", "bdr.recipes", "bdr.parts", "bdr.assemble", "bdr.rehearsal"},
+        *{"bdr.config", "bdr.recipes", "bdr.parts", "bdr.describe", "bdr.assemble", "bdr.extension", "bdr.rehearsal"},
     },
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
     "commands": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.engine.run", "bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
-        *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
+        *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun", "bdr.extension"},
     },
     "sweep": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.describe", "bdr.data", "bdr.engine.run", "bdr.records"},
@@ -177,7 +181,7 @@ def forbidden_names() -> set[str]:
     return set(tables) | {kind.__name__ for kind in tables.values()}
 
 
-COMMAND = {"resume", "run"}  # the command that a message tells the user to type begins with the package's own name
+COMMAND = {"extend", "resume", "run"}  # what a message tells the user to type begins with the package's own name
 WORDS = {"replay", "joint"}  # which mean other things too: a captured graph is replayed
 
 

@@ -11,7 +11,7 @@ import typer
 from bdr.bench.commands import bench_app
 from bdr.cli.looking import evaluate, figure, log, report, show, watch
 from bdr.cli.papers import reproduce, table
-from bdr.cli.training import compare, demo, resume, run, sweep
+from bdr.cli.training import compare, demo, extend, resume, run, sweep
 from bdr.cli.upkeep import clean, data_fetch, data_verify, doctor, list_
 from bdr.errors import BdrError
 from bdr.version import __version__
@@ -20,6 +20,7 @@ from bdr.version import __version__
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run,
     "resume": resume,
+    "extend": extend,
     "show": show,
     "report": report,
     "figure": figure,

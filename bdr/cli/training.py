@@ -89,6 +89,28 @@ def resume(run: RunPath, root: Root = None, device: Device = None) -> None:
     resume_run(run, root, device, stoppable)
 
 
+def extend(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run, as printed by bdr run.")],
+    root: Annotated[
+        Path | None, typer.Option(help="The folder of the data set with further classes, if it is another.")
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="New classes a phase; all in one phase if not given.")] = None,
+    set_: Settings = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of training; that of RUN if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run directory itself, instead of one below --runs.")] = None,
+    runs: RunsFolder = Path("runs"),
+    device: Device = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, estimate time and disk, stop.")] = False,
+) -> None:
+    """Teach a finished run the classes that its data has got since, from its weights and exemplars.
+
+    For example: bdr extend RUN, after adding a folder of images for each new class
+    """
+    from bdr.commands.training import extend_run
+
+    extend_run(run, step, fields_given(root=root, seed=seed, device=device), set_ or [], out, runs, dry_run, stoppable)
+
+
 def sweep(
     what: Annotated[list[str], typer.Argument(metavar="FILE|RECIPE...", help="Grid files, methods, recipes.")],
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")] = None,

@@ -38,7 +38,10 @@ def clean(
     runs: RunsFolder = Path("runs"),
     yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only say what would be removed.")] = False,
 ) -> None:
-    """Remove what finished runs no longer need: checkpoints, shared first phases, half-written files."""
+    """Remove what finished runs do without: checkpoints, shared first phases, half-written files.
+
+    A run without its checkpoint is shown and evaluated as before, and can no longer be extended by further classes.
+    """
     from bdr.commands.upkeep import clean_runs
 
     clean_runs(runs, yes)

@@ -13,6 +13,7 @@ from bdr.config import Config, from_yaml, parse_setting, to_yaml, with_settings
 from bdr.display import Lines, Workload, display
 from bdr.engine.run import Interrupted
 from bdr.errors import UsageError
+from bdr.extension import plan_extension
 from bdr.records import Run
 from bdr.terminal import Stoppable, command_line, err, out
 
@@ -146,6 +147,28 @@ def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Sto
         with stoppable() as stopping, closing(listener):
             api.go_on(plan, listener, stopping)
     show_runs([path], as_json=False, readout=None)
+
+
+def extend_run(
+    path: Path,
+    step: int | None,
+    fields: dict[str, Any],
+    settings: Sequence[str],
+    folder: Path | None,
+    runs: Path,
+    dry_run: bool,
+    stoppable: Stoppable,
+) -> None:
+    chosen = [parse_setting(text) for text in settings]
+    plan, notes = plan_extension(path, None, step, chosen, fields, folder, runs)
+    for note in notes:
+        err.print(note, markup=False, soft_wrap=True)
+    if dry_run:
+        from bdr.dryrun import estimate
+
+        out.print(estimate(plan))
+    else:
+        train(plan, stoppable)
 
 
 def run_demo(folder: Path, seeds: Sequence[int | None], stoppable: Stoppable) -> None:

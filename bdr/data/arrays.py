@@ -38,6 +38,11 @@ def check_data_set(data: DataSet) -> None:
                 f"the {part} labels of '{data.name}' must be integers from 0 to {len(data.classes) - 1}, one for each "
                 f"of its {len(pixels)} images, since it names {len(data.classes)} classes"
             )
+        if images.names is not None and len(images.names) != len(pixels):
+            raise UsageError(
+                f"the {part} images of '{data.name}' have {len(images.names)} names and are {len(pixels)}: give each "
+                "one, or none at all"
+            )
     for name, values in (("mean", data.mean), ("std", data.std)):
         checked_statistics(name, values, data.train)
 

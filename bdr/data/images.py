@@ -11,13 +11,19 @@ from bdr.data.augment import Augment
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """(N, H, W, C) uint8 pixels and (N,) int64 labels as the data set numbers them."""
+    """(N, H, W, C) uint8 pixels and (N,) int64 labels as the data set numbers them; names where images have some."""
 
     pixels: np.ndarray
     labels: np.ndarray
+    names: np.ndarray | None = None  # (N,) of files, unique within a class: what a row is found by in later data
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def where(self, chosen: np.ndarray) -> Images:
+        """Those of a mask (N,), in their order."""
+        names = None if self.names is None else self.names[chosen]
+        return Images(self.pixels[chosen], self.labels[chosen], names)
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,8 @@ def pictures(folder: Path, classes: Sequence[str], size: int) -> Images:
     pixels = np.empty((len(files), size, size, 3), dtype=np.uint8)
     for row, (path, _) in enumerate(files):
         pixels[row] = picture(path, size)
-    return Images(pixels, np.array([label for _, label in files], dtype=np.int64))
+    names = np.array([path.name for path, _ in files], dtype=object)
+    return Images(pixels, np.array([label for _, label in files], dtype=np.int64), names)
 
 
 def picture_files(folder: Path) -> list[Path]:

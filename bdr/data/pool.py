@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -29,7 +29,9 @@ class Store:
         std: tuple[float, ...],
         augment: Augment,
         device: torch.device | str,
+        names: Sequence[str] | None = None,
     ) -> None:
+        self.names = names  # of files, where images have some
         self.pixels, self.labels = pixels.to(device), labels.to(device)
         self.mean, self.std = torch.tensor(mean, device=device), torch.tensor(std, device=device)
         self.augment, self.device = augment, torch.device(device)

@@ -171,4 +171,4 @@ def split(whole: Images, share: int) -> tuple[Images, Images]:
     held = np.zeros(len(whole), dtype=bool)
     for label in np.unique(whole.labels):
         held[np.flatnonzero(whole.labels == label)[1::share]] = True
-    return Images(whole.pixels[~held], whole.labels[~held]), Images(whole.pixels[held], whole.labels[held])
+    return whole.where(~held), whole.where(held)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bdr.data.exemplars import checksums_of_classes, tell
 from bdr.data.memory import Memory
 from bdr.data.pool import Pool, Store, evaluating
 from bdr.engine.analyse import Snapshots, gradient_norms
@@ -24,7 +25,7 @@ from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.engine.objective import CE_OLD, GRADIENTS, Objective, old_loss
-from bdr.engine.saving import adopt, publish, resting_in, restore, restore_fits, state_of
+from bdr.engine.saving import Earlier, adopt, publish, resting_in, restore, restore_fits, state_of, take_over
 from bdr.engine.step import eager_between_steps, give_back, set_precision
 from bdr.errors import BdrError
 from bdr.methods.base import Method
@@ -63,6 +64,8 @@ class Experiment:
     analyse: bool = False
     checkpoint_every: float = 20.0  # seconds
     shared: Path | None = None  # where a first phase equal to this one's is, or will be, kept
+    taken_over: int = 0  # phases that another run has trained: this one extends it
+    earlier: Earlier | None = None  # that run, where this one is yet to begin
     rehearse: Callable[[Predictions], None] = lambda predictions: None
     listener: Listener = field(default_factory=Listener)
     stopping: Callable[[], bool] = lambda: False
@@ -95,9 +98,18 @@ class Experiment:
         with self.logged_failure():
             torch.manual_seed(seed_of(self.seed, "start"))
             self.settle()
-            if self.shared is not None and self.shared.is_dir() and adopt(self, self.shared):
+            if self.taken_over:
+                self.take_over()
+            elif self.shared is not None and self.shared.is_dir() and adopt(self, self.shared):
                 self.save()
             self.go()
+
+    def take_over(self) -> None:
+        """Begins where the run ended that this one extends."""
+        if self.earlier is None:
+            raise BdrError(f"nothing was saved in {self.path} yet: type the bdr extend that began it once more")
+        take_over(self, self.earlier)
+        self.save()
 
     def resume(self) -> None:
         """Goes on from the newest whole checkpoint; without one, from the beginning."""
@@ -112,6 +124,8 @@ class Experiment:
             if state is not None:
                 restore(self, state)
                 self.checkpoints.trust(resting_in(self))
+            elif self.taken_over:
+                self.take_over()
             self.go()
 
     def go(self) -> None:
@@ -329,6 +343,8 @@ class Experiment:
         line["losses"] = self.losses
         line["seconds"] = self.seconds
         self.writer.memory(phase.index, dict(zip(self.classes, self.memory.exemplars, strict=False)))
+        if phase is self.phases[-1]:
+            self.writer.exemplars(phase.index, self.told_exemplars(phase))
         if self.snapshots is not None:
             self.writer.snapshots(phase.index, self.snapshots.arrays())
             self.snapshots = None
@@ -339,6 +355,13 @@ class Experiment:
         self.listener.phase_ends(line)
         if phase is not self.phases[-1]:
             self.leave_if_asked()
+
+    def told_exemplars(self, phase: Phase) -> dict[str, Any]:
+        """For whoever extends this run on a data set whose rows are others."""
+        kept = tell(self.train, self.memory.exemplars)
+        told = {name: [each._asdict() for each in mine] for name, mine in zip(self.classes, kept, strict=False)}
+        tests = dict(zip(self.classes, checksums_of_classes(self.test, phase.seen), strict=False))
+        return {"exemplars": told, "tests": tests}
 
     def correct(self, phase: Phase) -> None:
         """What plug-ins have to say of the scores, kept with the model: whoever loads it reads the same."""

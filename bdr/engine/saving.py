@@ -1,11 +1,14 @@
-"""All that a run is at one moment, how it takes that up again, and a first phase that equal runs share."""
+"""All that a run is at one moment, how it takes that up again, and what it takes over from others.
+
+That is a first phase that equal runs share, or all phases of the run that it extends.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -124,3 +127,33 @@ def adopt(run: Experiment, folder: Path) -> bool:
         run.writer.epoch(line)
     run.note(f"the first phase was trained before by an equal run: taken from {folder}")
     return True
+
+
+class Earlier(NamedTuple):
+    """A finished run that is extended, with its exemplars as rows of the images that are here now."""
+
+    run: Run
+    state: State  # after its last phase
+    exemplars: list[list[int]]  # of each class
+
+
+def take_over(run: Experiment, earlier: Earlier) -> None:
+    """The records and the state of the run that is extended become those of this one."""
+    before = earlier.state.info["exemplars"]
+    run.writer.take_over(earlier.run)
+    try:
+        restore(run, State(earlier.state.tensors, earlier.state.info | {"exemplars": earlier.exemplars}))
+    except (RuntimeError, KeyError) as error:
+        said = str(error).splitlines()[0]
+        raise BdrError(
+            f"the model of {earlier.run.path} does not fit these settings ({said}): leave out --set"
+        ) from None
+    renumber(run, before, earlier.exemplars)
+    run.note(f"extends {earlier.run.path}, which trained the first {run.taken_over} phases")
+
+
+def renumber(run: Experiment, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> None:
+    """Tells plug-ins that remember single images which rows these are now."""
+    rows = [torch.tensor([row for mine in each for row in mine], dtype=torch.long) for each in (before, after)]
+    for plugin in run.plugins:
+        plugin.renumber(rows[0].to(run.device), rows[1].to(run.device), len(run.train))

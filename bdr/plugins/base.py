@@ -88,6 +88,9 @@ class Plugin(Resumable):
         """Changes how stages draw, or what alternates with them."""
         return stages
 
+    def renumber(self, before: Tensor, after: Tensor, images: int) -> None:
+        """The exemplars of these rows have those now, among so many images: a run is extended on a larger data set."""
+
     def correction(self, phase: Phase) -> Tensor:
         """(K,) what is added to the network's scores whenever they are read after this phase, if it `corrects`."""
         return torch.zeros(phase.seen)

@@ -88,6 +88,12 @@ class BoostedContrast(Plugin):
             self.lay_out({"images": images})
         self.present = torch.zeros_like(self.present).index_fill_(0, census.rows, True)
 
+    def renumber(self, before: Tensor, after: Tensor, images: int) -> None:
+        if len(self.losses):  # it has acted before
+            losses, boost = self.losses[before], self.boost[before]
+            self.lay_out({"images": images})
+            self.losses[after], self.boost[after] = losses, boost
+
     def draws(self, steps: int, size: int, chance: torch.Generator) -> tuple[Tensor, ...]:
         shape, device = (steps, 2 * size), chance.device
         operation = torch.randint(1, len(OPERATIONS), shape, generator=chance, device=device)

@@ -9,6 +9,8 @@ analysis.bin analysis.npz the same with --analyse: (phase, gradient_old, gradien
 phase-03/predictions.npz  labels; per readout NAME: NAME_ids (N, 5) best first, NAME_probabilities (N, 5) x 255 as uint8
 phase-03/predictions-val.npz  the same for the split "val"
 phase-03/memory.json      the exemplars, by class
+phase-03/exemplars.json   of the last phase: by what exemplars and test images are told in other data
+phase-03/model/           the trained module: tensors.safetensors, info.json, sums.json
 phase-03/snapshots.npz    with --analyse: start_, peak_, end_ features (N, D <= 50) and step; labels, exemplar, classes
 log.txt  DONE
 """
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 from bdr.records.files import write_atomically
 from bdr.records.folders import is_begun, is_done, run_folders
+from bdr.records.models import kept_phase, kept_phases, model_checksum, model_folder
 from bdr.records.reader import Run, differences, find_runs
 from bdr.records.work import Work, epochs_of, work_of
 from bdr.records.writer import RunWriter
@@ -30,6 +33,10 @@ __all__ = [
     "find_runs",
     "is_begun",
     "is_done",
+    "kept_phase",
+    "kept_phases",
+    "model_checksum",
+    "model_folder",
     "run_folders",
     "work_of",
     "write_atomically",

@@ -76,6 +76,13 @@ def to_npz(arrays: dict[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
+def read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BdrError(f"cannot read {path}: {error.strerror or error}") from error
+
+
 def damaged(path: Path, error: object) -> BdrError:
     return BdrError(f"{path} is damaged: {error}")
 

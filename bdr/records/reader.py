@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from bdr.errors import BdrError, UsageError
-from bdr.records.files import damaged, json_lines, json_object, load_npz
+from bdr.records.files import damaged, json_lines, json_object, load_npz, read_bytes
 from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.steps import ANALYSIS, STEPS
 
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
 OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
+EXEMPLARS = "exemplars.json"
 LARGEST = 255  # a probability of 1 as it is stored
 
 
@@ -27,15 +28,16 @@ def predictions_file(path: Path, phase: int, split: str) -> Path:
     return phase_folder(path, phase) / ("predictions.npz" if split == "test" else f"predictions-{split}.npz")
 
 
+def exemplars_file(path: Path, phase: int) -> Path:
+    return phase_folder(path, phase) / EXEMPLARS
+
+
 def snapshots_file(path: Path, phase: int) -> Path:
     return phase_folder(path, phase) / "snapshots.npz"
 
 
 def read_info(path: Path) -> dict[str, Any]:
-    try:
-        info = json_object((path / "run.json").read_bytes(), str(path / "run.json"))
-    except OSError as error:
-        raise BdrError(f"cannot read {path / 'run.json'}: {error.strerror}") from error
+    info = json_object(read_bytes(path / "run.json"), str(path / "run.json"))
     wrong = [key for key, kind in REQUIRED.items() if not isinstance(info.get(key), kind)]
     if wrong:
         raise damaged(path / "run.json", f"no usable {', '.join(wrong)}")
@@ -110,6 +112,11 @@ class Run:
         """Features of some old classes at the start, the peak and the end of a phase; {} where there are none."""
         path = snapshots_file(self.path, phase)
         return load_npz(path) if path.exists() else {}
+
+    def exemplars(self, phase: int) -> dict[str, Any] | None:
+        """By what the exemplars of a run's last phase can be told in other data; None where nothing was recorded."""
+        path = exemplars_file(self.path, phase)
+        return json_object(read_bytes(path), str(path)) if path.exists() else None
 
     def predictions(self, phase: int, split: str = "test") -> dict[str, np.ndarray]:
         """labels, and per readout NAME_ids and NAME_probabilities (float32 again), after a phase."""

@@ -11,9 +11,19 @@ from typing import Any
 import numpy as np
 
 from bdr.errors import BdrError, UsageError
-from bdr.records.files import json_lines, plain, to_json, to_npz, write_atomically, writing
+from bdr.records.files import json_lines, plain, read_bytes, to_json, to_npz, write_atomically, writing
 from bdr.records.folders import GROWING, is_begun
-from bdr.records.reader import LARGEST, differing, phase_folder, predictions_file, read_info, snapshots_file
+from bdr.records.reader import (
+    EXEMPLARS,
+    LARGEST,
+    Run,
+    differing,
+    exemplars_file,
+    phase_folder,
+    predictions_file,
+    read_info,
+    snapshots_file,
+)
 from bdr.records.steps import ANALYSIS, EVERY_SERIES, STEPS, Series
 
 DIGITS = 7  # of the numbers of an epoch: what float32 has; seventeen would fill megabytes with noise
@@ -133,6 +143,27 @@ class RunWriter:
     def memory(self, phase: int, exemplars: dict[str, list[int]]) -> None:
         """Store the exemplars kept after a phase, by class."""
         self._place(phase_folder(self.path, phase) / "memory.json", to_json(exemplars))
+
+    def exemplars(self, phase: int, told: dict[str, Any]) -> None:
+        """Store by what the exemplars, and the test images, can be told in other data."""
+        self._place(exemplars_file(self.path, phase), to_json(told))
+
+    def take_over(self, run: Run) -> None:
+        """The records of all phases of a finished run as this one's first ones, marked; its models stay with it."""
+        for line in run.phases:
+            self._copy_phase(run.path, line["phase"])
+            self.phase(line | {"taken_over": line.get("taken_over", run.fingerprint)})
+        for line in run.epochs:
+            self.epoch(line)
+        for series in EVERY_SERIES:
+            if len(rows := series.read(run.path)):
+                self._append(series.growing, rows.astype("<f4").tobytes())
+
+    def _copy_phase(self, path: Path, phase: int) -> None:
+        """The files of a phase of another run, but for what is of its own training images alone."""
+        for file in sorted(phase_folder(path, phase).glob("*")):
+            if file.is_file() and file.name != EXEMPLARS:
+                self._place(phase_folder(self.path, phase) / file.name, read_bytes(file))
 
     def snapshots(self, phase: int, arrays: dict[str, np.ndarray]) -> None:
         """Store what old classes looked like in the course of a phase: features, steps, labels, exemplars, classes."""

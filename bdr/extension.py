@@ -1,0 +1,202 @@
+"""From a finished run and a data set with further classes to a plan that goes on from its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bdr.assemble import Plan, image_shape, plan_run
+from bdr.config import Config, changed, with_settings
+from bdr.data import DATASETS
+from bdr.data.exemplars import Found, Kept, checksums_of_classes, find
+from bdr.data.images import DataSet
+from bdr.describe import Extends, normalisation, short
+from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
+from bdr.engine.saving import Earlier
+from bdr.errors import BdrError, UsageError, unknown
+from bdr.parts import load_named
+from bdr.records import Run, kept_phase, model_checksum
+from bdr.scenario import split_evenly
+
+# What may be another than in the run that is extended; all else made its network, its images or its exemplars.
+FREE = ("root", "seed", "precision", "device", "engine", "keep", "checkpoint_every", "log", "uneven")
+SOME = 5  # names in a message
+
+
+def plan_extension(
+    path: Path,
+    data: DataSet | None = None,
+    step: int | None = None,
+    settings: Iterable[tuple[str, Any]] = (),
+    fields: Mapping[str, Any] | None = None,
+    out: Path | None = None,
+    runs: Path = Path("runs"),
+) -> tuple[Plan, list[str]]:
+    """A run whose first phases are those of a finished one; and what there is to say of it."""
+    run = finished(path)
+    model, state = model_checksum(path, kept_phase(path, len(run.phases) - 1)), state_after(run)
+    config, notes = config_of(run, settings, fields or {})
+    data = data or data_of(run, config)
+    known, new = classes_known(run), new_classes(run, data)
+    check_images(run, data)
+    counts = split_evenly(len(new), step, config.uneven)
+    bounds = [(line["old"], line["seen"]) for line in run.phases]
+    bounds += list(pairwise(accumulate(counts, initial=len(known))))
+    mean, std = normalisation(run.info)
+    about = str(path.resolve()), run.fingerprint, run.seed, model, len(run.phases), len(known)
+    order = ",".join(str(data.classes.index(name)) for name in [*known, *new])
+    extends = Extends(*about, mean, std, tuple(bounds))
+    plan = plan_run(changed(config, {"order": order, "phases": None}), out, runs, data, extends)
+    refuse_all_images(plan)
+    found = exemplars_of(run, state, plan)
+    plan.experiment.earlier = Earlier(run, state, found.rows)
+    return plan, notes + what_changed(run, plan, found)
+
+
+def finished(path: Path) -> Run:
+    run = Run.open(path)
+    if not run.done or not run.phases:
+        done, planned = len(run.phases), len(run.info["phases"])
+        raise UsageError(f"{path} is not finished ({done} of {planned} phases): finish it first with bdr resume {path}")
+    return run
+
+
+def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str, Any]) -> tuple[Config, list[str]]:
+    """The run's own configuration, with what may be changed in it."""
+    config, settings = Config.model_validate(run.info["config"]), list(settings)
+    owners = [short(config.method), *map(short, config.plugins), "stage", "augment"]
+    for name in [*fields, *(name for name, _ in settings)]:
+        owner = name.rpartition(".")[0]
+        if not owner and name in Config.model_fields and name not in FREE:
+            raise UsageError(
+                f"{name} is that of {run.path} and cannot be another when it is extended; what can is "
+                f"{', '.join(FREE)}, and the settings of {', '.join(owners)}"
+            )
+        if owner and not owner.startswith("stage.") and owner not in owners:
+            raise unknown("part with settings that can change when a run is extended", owner, owners)
+    return with_settings(changed(config, fields), settings)
+
+
+def data_of(run: Run, config: Config) -> DataSet:
+    if config.data not in DATASETS and ":" not in config.data:
+        raise UsageError(
+            f"{run.path} was trained on '{config.data}', which was given as a data set in Python: extend it there, "
+            f"bdr.extend({str(run.path)!r}, data)"
+        )
+    return load_named(config)
+
+
+def classes_known(run: Run) -> list[str]:
+    """In order of arrival."""
+    return list(run.info["classes"][: run.phases[-1]["seen"]])
+
+
+def new_classes(run: Run, data: DataSet) -> list[str]:
+    """Those that the run does not know: what it planned and did not come to first, then as the data set has them."""
+    known = classes_known(run)
+    if lost := [name for name in known if name not in data.classes]:
+        raise UsageError(
+            f"the data has no class {listed(lost)}, and {run.path} knows {len(known)} classes that must all be there, "
+            f"each with its exemplars and its test images; there are {listed(data.classes)}: add what is missing"
+        )
+    planned = [name for name in run.info["classes"][len(known) :] if name in data.classes]
+    new = [*planned, *(name for name in data.classes if name not in known and name not in planned)]
+    if not new:
+        raise UsageError(
+            f"there is nothing new in the data: {run.path} knows all of its {len(data.classes)} classes; add images of "
+            "further ones (a folder each), or name another place with --root"
+        )
+    return new
+
+
+def check_images(run: Run, data: DataSet) -> None:
+    """Of the size and the channels that the network was made for, and of every known class some to test with."""
+    here, there = list(image_shape(data)), list(run.info["image"])
+    if here != there:
+        said = [f"{channels} x {height} x {width}" for channels, height, width in (here, there)]
+        raise UsageError(
+            f"images are {said[0]} (channels x height x width) here and {said[1]} where {run.path} was trained: "
+            "they must be of the same size"
+        )
+    counts = np.bincount(data.test.labels, minlength=len(data.classes))
+    for name in classes_known(run):
+        if not counts[data.classes.index(name)]:
+            raise UsageError(f"class '{name}', which {run.path} knows, has no test image any more: put them back")
+
+
+def refuse_all_images(plan: Plan) -> None:
+    if plan.experiment.method.keeps == ("all",):
+        raise UsageError(
+            f"'{plan.config.method}' trains on all images of all classes in every phase and cannot be extended from "
+            f"exemplars: run it anew, bdr run {plan.config.title} --data {plan.config.data} ..."
+        )
+
+
+def state_after(run: Run) -> State:
+    """The state after the last phase; nothing of the run is changed, damaged or not."""
+    saved = Checkpoints(run.path / "checkpoint").saved()
+    if not saved:
+        raise UsageError(
+            f"{run.path} has no checkpoint any more, which holds what its method goes on from (bdr clean removes it): "
+            "train it again into another folder, and extend it before it is cleaned"
+        )
+    state = read_state(saved[-1])
+    if state.info["position"] != position_info(Position(len(run.phases))):
+        raise BdrError(f"{saved[-1]} is not of the end of {run.path}: train it again into another folder")
+    return state
+
+
+def exemplars_of(run: Run, state: State, plan: Plan) -> Found:
+    """The rows that the exemplars of a run have in the training images of a plan."""
+    told = run.exemplars(len(run.phases) - 1)
+    if told is None:
+        if not any(state.info["exemplars"]):  # a method without a memory
+            return Found(state.info["exemplars"], [], [])
+        raise UsageError(
+            f"{run.path} was made before runs recorded how their exemplars can be found in other data "
+            "(phase-NN/exemplars.json): train it again with this version into another folder, and extend that"
+        )
+    names = classes_known(run)
+    found = find(plan.experiment.train, [[Kept(**each) for each in told["exemplars"][name]] for name in names])
+    if found.missing:
+        refuse_missing(run, plan, names, found.missing)
+    return found
+
+
+def refuse_missing(run: Run, plan: Plan, names: Sequence[str], missing: Sequence[tuple[int, Kept]]) -> None:
+    tested = find(plan.experiment.test, [[each for at, each in missing if at == label] for label in range(len(names))])
+    also = ""
+    if any(tested.rows):
+        also = (
+            f"; {sum(map(len, tested.rows))} of them are test images now: where ROOT/train and ROOT/test are not "
+            "apart, every fifth image of a class is one, so leave the images of known classes as they were"
+        )
+    raise UsageError(
+        f"{len(missing)} exemplars of {run.path} are not among the training images: "
+        f"{listed([f'{names[label]}/{kept}' for label, kept in missing])}{also}; put them back"
+    )
+
+
+def what_changed(run: Run, plan: Plan, found: Found) -> list[str]:
+    """What is not as it was when the run trained, and may be meant."""
+    names, told = classes_known(run), run.exemplars(len(run.phases) - 1) or {"tests": {}}
+    sums = dict(zip(names, checksums_of_classes(plan.experiment.test, len(names)), strict=True))
+    others = [name for name in names if told["tests"].get(name, sums[name]) != sums[name]]
+    notes = []
+    if others:
+        notes.append(
+            f"warning: the test images of {listed(others)} are not those that {run.path} was tested on: the numbers "
+            "of its phases, which are taken over, are of other images than those that follow"
+        )
+    if found.altered:
+        altered = listed([f"{names[label]}/{kept}" for label, kept in found.altered])
+        notes.append(f"warning: {len(found.altered)} exemplars have other pixels than {run.path} saw: {altered}")
+    return notes
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(map(str, names[:SOME])) + (f" and {len(names) - SOME} more" if len(names) > SOME else "")

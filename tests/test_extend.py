@@ -1,0 +1,416 @@
+"""A finished run learns further classes: from its weights, with its exemplars, as if they had been planned."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from runs import arrays, lines, state
+from small import make_store
+
+from bdr import api, from_arrays
+from bdr.cli import main
+from bdr.data.exemplars import find, tell
+from bdr.data.images import Images
+from bdr.data.sets import digits
+from bdr.engine.run import Interrupted
+from bdr.errors import BdrError, UsageError
+from bdr.records import Run
+
+SETTINGS = {"stage.epochs": 2, "stage.batch": 32}
+PLAIN = {"net": "small", "device": "cpu", "order": "natural", "memory": "3/class", "set": SETTINGS}
+
+
+def digits_of(*classes, train=lambda labels: np.ones(len(labels), bool)):
+    """Handwritten digits of some classes, in that order, of which a mask says which are for training."""
+    whole = digits()
+
+    def part(images):
+        chosen = np.isin(images.labels, classes)
+        labels = np.array([classes.index(label) for label in images.labels[chosen]])
+        return images.pixels[chosen], labels
+
+    (x, y), (test_x, test_y) = part(whole.train), part(whole.test)
+    kept = train(y)
+    names = [str(name) for name in classes]
+    given = {"classes": names, "mean": whole.mean, "std": whole.std, "augment": whole.augment, "name": "some-digits"}
+    return from_arrays(x[kept], y[kept], test_x, test_y, **given)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    return tmp_path_factory.mktemp("extend")
+
+
+@pytest.fixture(scope="module")
+def six(places):
+    """A run over six digits: four, and two more."""
+    return api.run("ucir+bdr", digits_of(0, 1, 2, 3, 4, 5), base=4, step=2, out=places / "six", **PLAIN).path
+
+
+@pytest.fixture(scope="module")
+def eight(six, places):
+    return api.extend(six, digits_of(*range(8)), out=places / "eight").path
+
+
+def contents(path):
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def comparable(path):
+    """What a run came to, but for whether phases were taken over."""
+    phases = [{k: v for k, v in line.items() if k != "taken_over"} for line in lines(path / "phases.jsonl")]
+    files = {str(file.relative_to(path)): arrays(file) for file in path.rglob("*.npz")}
+    last = max(path.glob("phase-*/model"))
+    memory = json.loads((last.parent / "memory.json").read_text())
+    # what plug-ins say of themselves is a mean over images, whose last digit may be another: nothing trains on it
+    epochs = [{k: v for k, v in line.items() if k != "plugins"} for line in lines(path / "epochs.jsonl")]
+    return {"phases": phases, "epochs": epochs, "model": state(last), "memory": memory} | files
+
+
+# As if it had been planned
+
+
+@pytest.mark.parametrize("what", ["ucir+cwd+bdr", "icarl", "bic", "der", "ewc", "podnet", "lwf", "replay+bcl"])
+def test_a_run_that_is_extended_ends_like_one_that_was_planned_whole(tmp_path, what):
+    plain = PLAIN | ({"memory": "0"} if what in ("ewc", "lwf") else {})
+    some, all_of_them = digits_of(0, 1, 2, 3, 4, 5), digits_of(*range(8))
+    whole = api.run(what, all_of_them, base=4, step=2, out=tmp_path / "whole", **plain)
+    first = api.run(what, some, base=4, step=2, out=tmp_path / "first", **plain)
+    extended = api.extend(first.path, all_of_them, out=tmp_path / "extended")
+    here, there = comparable(extended.path), comparable(whole.path)
+    assert [part for part in there if here[part] != there[part]] == []
+
+
+def test_a_run_that_stopped_after_some_phases_is_extended_by_the_classes_it_had_planned(tmp_path):
+    plain = PLAIN | {"order": "seed-1993"}
+    whole = api.run("ucir", digits_of(*range(8)), base=4, step=2, out=tmp_path / "whole", **plain)
+    first = api.run("ucir", digits_of(*range(8)), base=4, step=2, phases=1, out=tmp_path / "first", **plain)
+    extended = api.extend(first.path, digits_of(*range(8)), step=2, out=tmp_path / "extended")
+    assert comparable(extended.path)["model"] == comparable(whole.path)["model"]
+    assert Run.open(extended.path).info["classes"] == Run.open(whole.path).info["classes"]
+
+
+def test_of_old_classes_only_the_exemplars_are_needed(six, eight, places):
+    kept = {name: [each["place"] for each in mine] for name, mine in exemplars(six).items()}
+
+    def train(labels):
+        """All of new classes, of old ones the exemplars alone."""
+        chosen = labels >= 6
+        for name, mine in kept.items():
+            chosen[np.flatnonzero(labels == int(name))[mine]] = True
+        return chosen
+
+    bare = api.extend(six, digits_of(*range(8), train=train), out=places / "bare").path
+    assert comparable(bare)["model"] == comparable(eight)["model"]
+
+
+def exemplars(path):
+    return Run.open(path).exemplars(len(Run.open(path).phases) - 1)["exemplars"]
+
+
+# The records
+
+
+def test_the_run_that_is_extended_is_not_changed(six, places):
+    before = contents(six)
+    api.extend(six, digits_of(*range(8)), out=places / "unchanged", step=1)
+    assert contents(six) == before
+
+
+def test_the_records_begin_with_those_of_the_run_that_is_extended(six, eight):
+    old, new = Run.open(six), Run.open(eight)
+    assert [line.get("taken_over") for line in new.phases] == [old.fingerprint, old.fingerprint, None]
+    assert [line["accuracy"] for line in new.phases[:2]] == [line["accuracy"] for line in old.phases]
+    assert new.info["extends"]["run"] == str(six.resolve())
+    assert new.info["extends"]["fingerprint"] == old.fingerprint == new.protocol["extends"]
+    sums = json.loads((six / "phase-01" / "model" / "sums.json").read_text())
+    assert new.info["extends"]["model"] == sums["tensors"]
+    assert new.info["classes"] == [str(name) for name in range(8)]
+    assert new.info["phases"] == [[0, 4], [4, 6], [6, 8]]
+    assert new.epochs[: len(old.epochs)] == old.epochs
+    assert arrays(eight / "phase-00" / "predictions.npz") == arrays(six / "phase-00" / "predictions.npz")
+    assert new.fingerprint != old.fingerprint
+
+
+def test_it_is_shown_reported_and_evaluated_like_any_other(eight, typed, tmp_path):
+    assert "ucir+bdr" in typed("show", eight)[1]
+    assert typed("report", eight, "-o", tmp_path / "page.html")[0] == 0
+    number, found = api.evaluate(eight, data=digits_of(*range(8)))
+    assert number == 2
+    assert found["accuracy"] == Run.open(eight).phases[-1]["accuracy"]
+    assert api.load(eight)(torch.zeros(1, 1, 8, 8)).shape == (1, 8)
+
+
+def test_it_says_so_if_its_data_has_grown_again(eight):
+    with pytest.raises(UsageError, match=r"has 9 classes and the run was extended to 8.* type bdr extend"):
+        api.evaluate(eight, data=digits_of(*range(9)))
+
+
+def test_it_can_be_extended_again(six, eight, places):
+    """And a class may arrive before others in the data set: what is known keeps its place."""
+    ten = api.extend(eight, digits_of(9, *range(9)), step=1, out=places / "ten").path
+    run = Run.open(ten)
+    assert run.info["classes"] == ["0", "1", "2", "3", "4", "5", "6", "7", "9", "8"]
+    assert [line.get("taken_over") for line in run.phases] == [
+        *[Run.open(six).fingerprint] * 2,
+        Run.open(eight).fingerprint,
+        *[None] * 2,
+    ]
+    assert run.protocol["further"] == "1+1"
+
+
+def test_a_stop_and_a_resume_change_nothing(six, eight, places):
+    steps = iter(range(100))
+    plan, _ = api.plan_extension(six, digits_of(*range(8)), out=places / "stopped")
+    with pytest.raises(Interrupted):
+        api.execute(plan, stopping=lambda: next(steps) >= 3)
+    resumed = api.resume(places / "stopped", data=digits_of(*range(8)))
+    assert comparable(resumed.path) == comparable(eight)
+
+
+def test_one_that_was_killed_before_it_saved_anything_begins_with_what_it_takes_over(six, eight, places):
+    plan, _ = api.plan_extension(six, digits_of(*range(8)), out=places / "killed")
+    plan.experiment.path.mkdir()
+    (plan.experiment.path / "run.json").write_text((eight / "run.json").read_text())
+    with pytest.raises(BdrError, match=r"type the bdr extend that began it once more"):
+        api.resume(places / "killed", data=digits_of(*range(8)))
+    again = api.extend(six, digits_of(*range(8)), out=places / "killed")
+    assert comparable(again.path) == comparable(eight)
+
+
+def test_another_seed_is_another_run(six, places):
+    data, plan = digits_of(*range(8)), api.plan_extension
+    same, other = plan(six, data)[0].info, plan(six, data, fields={"seed": 7})[0].info
+    assert (same["seed"], other["seed"]) == (1993, 7)
+    assert other["protocol"]["extends"] == f"{same['protocol']['extends']} seed 1993"
+
+
+def test_images_are_normalised_as_those_of_the_run_were(places):
+    def grey(count, shade):
+        labels = np.repeat(np.arange(count), 12)
+        pixels = np.random.default_rng(0).integers(0, shade, (len(labels), 8, 8)).astype(np.uint8)
+        return from_arrays(pixels, labels, pixels, labels)  # whose mean and spread are measured
+
+    first = api.run("ucir", grey(2, 100), base=2, step=2, out=places / "dark", **PLAIN).path
+    plan, notes = api.plan_extension(first, merged(grey(2, 100), grey(4, 255)))
+    assert plan.info["protocol"]["normalise"] == Run.open(first).protocol["normalise"]
+    assert plan.experiment.train.mean.tolist() == pytest.approx(grey(2, 100).mean)
+    assert notes == []
+
+
+def merged(old, new):
+    """The classes of one data set, and those of another that it lacks."""
+    later = new.train.labels >= len(old.classes)
+    pixels = np.concatenate([old.train.pixels, new.train.pixels[later]])
+    labels = np.concatenate([old.train.labels, new.train.labels[later]])
+    return from_arrays(pixels, labels, pixels, labels)
+
+
+# Exemplars in other data
+
+
+def test_exemplars_are_found_by_place_and_pixels_wherever_their_rows_went():
+    before, after = make_store((6, 6), seed=1), make_store((9, 9, 9), seed=2)
+    rows = [before.of_classes(k, k + 1)[[2, 0]].tolist() for k in range(2)]
+    for label, mine in enumerate(rows):
+        for place, row in enumerate(mine):  # the same images, elsewhere
+            after.pixels[after.of_classes(label, label + 1)[5 + place]] = before.pixels[row]
+    found = find(after, tell(before, rows))
+    assert found.rows == [after.of_classes(k, k + 1)[5:7].tolist() for k in range(2)]
+    assert (found.missing, found.altered) == ([], [])
+
+
+def test_a_file_is_found_by_its_name_and_said_to_be_another_if_its_pixels_are():
+    before, after = make_store((4,), seed=1), make_store((5,), seed=2)
+    before.names, after.names = list("abcd"), list("xdcba")
+    found = find(after, tell(before, [[0, 3]]))
+    assert found.rows == [[4, 1]]
+    assert [kept.name for _, kept in found.altered] == ["a", "d"]
+
+
+def test_exemplars_that_are_gone_are_named(six):
+    first = exemplars(six)["2"][0]["place"]
+
+    def train(labels):
+        chosen = np.ones(len(labels), bool)
+        chosen[np.flatnonzero(labels == 2)[first]] = False
+        return chosen
+
+    with pytest.raises(UsageError, match=rf"1 exemplars .* not among the training images: 2/image {first} .* put them"):
+        api.extend(six, digits_of(*range(8), train=train))
+
+
+def test_other_test_images_are_said(six):
+    data = digits_of(*range(8))
+    fewer = data.test.where(np.arange(len(data.test)) != np.flatnonzero(data.test.labels == 3)[0])
+    _, notes = api.plan_extension(six, replace(data, test=fewer))
+    assert [note for note in notes if "the test images of 3 are not those" in note] == notes != []
+
+
+# What cannot be
+
+
+def test_a_run_without_anything_new_is_refused(six):
+    with pytest.raises(UsageError, match=r"nothing new in the data.* knows all of its 6 classes; add images"):
+        api.extend(six, digits_of(0, 1, 2, 3, 4, 5))
+
+
+def test_a_class_that_is_gone_is_named(six):
+    with pytest.raises(UsageError, match=r"no class 4, 5, and .* knows 6 classes that must all be there"):
+        api.extend(six, digits_of(0, 1, 2, 3, 6))
+
+
+def test_a_class_without_test_images_is_named(six):
+    data = digits_of(*range(8))
+    without = data.test.where(data.test.labels != 3)
+    with pytest.raises(UsageError, match=r"class '3', which .* knows, has no test image any more"):
+        api.extend(six, replace(data, test=without))
+
+
+def test_images_of_another_size_are_refused(six):
+    data = digits_of(*range(8))
+    larger = [Images(part.pixels.repeat(2, 1), part.labels) for part in (data.train, data.test)]
+    with pytest.raises(UsageError, match=r"images are 1 x 16 x 8 .* here and 1 x 8 x 8 where"):
+        api.extend(six, replace(data, train=larger[0], test=larger[1]))
+
+
+def test_what_made_the_network_or_the_memory_cannot_be_another(six):
+    for name, value in {"net": "resnet18", "memory": "9/class", "method": "icarl", "step": 3}.items():
+        with pytest.raises(
+            UsageError, match=f"{name} is that of .* cannot be another when it is extended; what can is"
+        ):
+            api.extend(six, digits_of(*range(8)), set={name: value})
+    with pytest.raises(UsageError, match=r"no part with settings .* 'small'; there are augment, bdr, stage, ucir"):
+        api.extend(six, digits_of(*range(8)), set={"small.width": 3})
+    with pytest.raises(UsageError, match=r"no setting of bdr 'mm'"):
+        api.extend(six, digits_of(*range(8)), set={"bdr.mm": 3})
+
+
+def test_settings_of_training_can_be_others(six):
+    plan, _ = api.plan_extension(six, digits_of(*range(8)), settings=[("stage.epochs", 4), ("bdr.m", 0.5)])
+    assert [stages[0].epochs for stages in plan.experiment.stages] == [4, 4, 4]
+    assert plan.config.settings["bdr"] == {"m": 0.5}
+
+
+def test_a_step_that_does_not_fit_is_refused(six):
+    with pytest.raises(UsageError, match=r"3 new classes do not split into phases of 2: use a --step of 1, 3, or"):
+        api.extend(six, digits_of(*range(9)), step=2)
+    plan, _ = api.plan_extension(six, digits_of(*range(9)), 2, [("uneven", True)])
+    assert plan.info["phases"][2:] == [[6, 8], [8, 9]]
+
+
+def test_a_run_that_is_not_finished_keeps_nothing_or_was_cleaned_is_refused(six, tmp_path):
+    copied = shutil.copytree(six, tmp_path / "copied")
+    shutil.rmtree(copied / "checkpoint")
+    with pytest.raises(UsageError, match=r"has no checkpoint any more.*.bdr clean"):
+        api.extend(copied, digits_of(*range(8)))
+    shutil.rmtree(copied / "phase-01" / "model")
+    with pytest.raises(UsageError, match=r"keeps no model.* --keep none"):
+        api.extend(copied, digits_of(*range(8)))
+    (copied / "DONE").unlink()
+    with pytest.raises(UsageError, match=r"is not finished .2 of 2 phases.: finish it first with bdr resume"):
+        api.extend(copied, digits_of(*range(8)))
+
+
+def test_a_run_of_before_says_what_it_lacks(six, tmp_path):
+    copied = shutil.copytree(six, tmp_path / "copied")
+    (copied / "phase-01" / "exemplars.json").unlink()
+    with pytest.raises(UsageError, match=r"was made before runs recorded how their exemplars can be found"):
+        api.extend(copied, digits_of(*range(8)))
+
+
+def test_joint_training_cannot_be_extended(tmp_path):
+    path = api.run("joint", digits_of(0, 1), base=1, step=1, out=tmp_path / "joint", **PLAIN | {"memory": "all"}).path
+    with pytest.raises(UsageError, match=r"'joint' trains on all images of all classes .* run it anew, bdr run joint"):
+        api.extend(path, digits_of(0, 1, 2))
+
+
+def test_arrays_are_handed_over_in_python(six, typed):
+    code, _, said = typed("extend", six)
+    assert code == 2
+    assert "was trained on 'some-digits', which was given as a data set in Python: extend it there, bdr.extend(" in said
+
+
+# Folders of pictures, on the command line
+
+TRAIN = ("--memory", "2/class", "--net", "small", "--device", "cpu", "--size", 8, "--set", "stage.epochs=1")
+SHORT = (*TRAIN, "--set", "stage.batch=16", "--base", 2, "--step", 1, "--order", "natural")
+
+
+def paint(folder, shade, count=8):
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(shade)
+    for number in range(count):
+        pixels = (rng.integers(0, 40, (8, 8, 3)) + shade).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """Three classes, in training and test folders."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("bee", "fly", "wasp")):
+        paint(tmp_path / "mine" / "train" / name, 60 * number)
+        paint(tmp_path / "mine" / "test" / name, 60 * number + 1, count=3)
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys):
+    def type_(*words):
+        monkeypatch.setattr(sys, "argv", ["bdr", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return left.value.code or 0, said.out, " ".join(said.err.split())
+
+    return type_
+
+
+def test_folders_that_were_added_are_learned_in_further_phases(pictures, typed):
+    assert typed("run", "ucir+bdr", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")[0] == 0
+    before = exemplars(Path("first"))
+    for name, shade in {"ant": 200, "moth": 30}.items():  # which sort before, and among, the known ones
+        paint(pictures / "train" / name, shade)
+        paint(pictures / "test" / name, shade + 1, count=3)
+    Image.new("RGB", (8, 8)).save(pictures / "train" / "bee" / "000.png")  # an image more, of a known class
+    assert typed("extend", "first", "--step", 1, "--out", "second")[0] == 0
+    run = Run.open(Path("second"))
+    assert run.info["classes"] == ["bee", "fly", "wasp", "ant", "moth"]
+    assert run.info["phases"] == [[0, 2], [2, 3], [3, 4], [4, 5]]
+    assert {name: exemplars(run.path)[name] for name in ("fly", "wasp")} == {k: before[k] for k in ("fly", "wasp")}
+    assert [each["name"] for each in exemplars(run.path)["bee"]] == [each["name"] for each in before["bee"]]
+    assert run.info["command"].endswith("extend first --step 1 --out second")
+    assert typed("evaluate", "second", "--root", "mine")[0] == 0
+    assert "already done" in typed("extend", "first", "--step", 1, "--out", "second")[1]
+
+
+def test_where_tests_are_not_apart_images_of_known_classes_stay_as_they_are(pictures, typed):
+    typed("run", "ucir", "--data", "imagefolder", "--root", "mine/train", *SHORT, "--out", "first")
+    paint(pictures / "train" / "ant", 200)
+    paint(pictures / "train" / "hive", 210)
+    shutil.copytree(pictures, "untouched")
+    assert typed("extend", "first", "--root", "untouched/train", "--out", "second")[0] == 0
+    for name in exemplars(Path("first")):
+        for number in range(4):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(pictures / "train" / name / f"00{number}.png")
+    code, _, said = typed("extend", "first", "--out", "third")
+    assert code == 2
+    assert "are test images now" in said
+    assert "put them back" in said
+
+
+def test_a_dry_run_of_an_extension_writes_nothing(pictures, typed):
+    typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    paint(pictures / "train" / "ant", 200)
+    paint(pictures / "test" / "ant", 201)
+    code, said, _ = typed("extend", "first", "--dry-run", "--out", "second")
+    assert code == 0
+    assert "MiB of disk" in said
+    assert not Path("second").exists()
