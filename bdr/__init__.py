@@ -3,6 +3,7 @@
     from bdr import BDR                      the module alone, for a training loop of one's own
     bdr.run("ucir+cwd+bdr", data="digits")   a whole run; the same as on the command line
     bdr.extend(RUN, data)                    further classes for a finished run
+    bdr.predict(RUN, "folder")               what its model says of pictures
     bdr.load(RUN, phase=3)                   the trained module of a run
 
 Names are imported when they are first used, so that the command line starts without torch.
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bdr.version import __version__
 
 if TYPE_CHECKING:
-    from bdr.api import Result, extend, load, resume, run
+    from bdr.api import Result, extend, load, predict, resume, run
     from bdr.balance import BDR
     from bdr.data.images import DataSet
     from bdr.data.sets import from_arrays
@@ -32,6 +33,7 @@ HOMES = {
     "extend": "bdr.api",
     "from_arrays": "bdr.data.sets",
     "load": "bdr.api",
+    "predict": "bdr.api",
     "resume": "bdr.api",
     "run": "bdr.api",
 }
@@ -46,6 +48,7 @@ __all__ = [
     "extend",
     "from_arrays",
     "load",
+    "predict",
     "resume",
     "run",
 ]

@@ -1,4 +1,4 @@
-"""The front door: run, resume, extend, load and evaluate from Python."""
+"""The front door: run, resume, extend, load, predict and evaluate from Python."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from bdr.config import Config, changed, with_settings
 from bdr.data.images import DataSet
 from bdr.describe import Extends
 from bdr.engine.checkpoint import load_model
-from bdr.engine.evaluate import Predictions, measure, predict
+from bdr.engine.evaluate import Predictions, measure
+from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.listen import Listener, Several
 from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, unknown
 from bdr.extension import plan_extension
 from bdr.methods import METHODS, Method
 from bdr.parts import make_method, make_plugins
+from bdr.recognition import Recognised, picture_paths, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
 from bdr.trackers.follow import Following
@@ -241,6 +243,20 @@ def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Me
     return method.eval()
 
 
+def predict(
+    run: str | Path,
+    images: str | Path | Iterable[str | Path],
+    *,
+    top: int = 5,
+    phase: int | None = None,
+    device: str = "auto",
+) -> Iterator[Recognised]:
+    """What the kept model of a run says of pictures, or of all pictures in a folder: class names and probabilities."""
+    there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
+    paths = picture_paths([Path(each) for each in ([images] if isinstance(images, str | Path) else images)])
+    return recognise(there, number, load(run, number, device), paths, top, choose_device(device))
+
+
 def evaluate(
     path: str | Path, phase: int | None = None, data: DataSet | None = None, **fields: Any
 ) -> tuple[int, dict[str, Any]]:
@@ -250,7 +266,7 @@ def evaluate(
     load_model(model_folder(Path(path), number), experiment.method, experiment.device)
     experiment.settle()
     now_at = experiment.phases[number]
-    found: Predictions = predict(experiment.method, experiment.test, now_at.seen)
+    found: Predictions = predict_all(experiment.method, experiment.test, now_at.seen)
     boundaries = [(p.old, p.seen) for p in experiment.phases[: number + 1]]
     return number, measure(found, Phase(number, now_at.old, now_at.seen), boundaries)
 

@@ -61,6 +61,7 @@ RULES = {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
         *{"bdr.config", "bdr.describe", "bdr.parts", "bdr.assemble"},
     },
+    "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
     "terminal": set(),
     "display": {"bdr.types", "bdr.engine.fit", "bdr.engine.listen"},
@@ -69,7 +70,16 @@ RULES = {
     # the doors: they may know much, and nothing above may know them
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},
-        *{"bdr.config", "bdr.recipes", "bdr.parts", "bdr.describe", "bdr.assemble", "bdr.extension", "bdr.rehearsal"},
+        *{
+            "bdr.config",
+            "bdr.recipes",
+            "bdr.parts",
+            "bdr.describe",
+            "bdr.assemble",
+            "bdr.extension",
+            "bdr.rehearsal",
+            "bdr.recognition",
+        },
     },
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
     "commands": {

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bdr.bench.commands import bench_app
-from bdr.cli.looking import evaluate, figure, log, report, show, watch
+from bdr.cli.looking import evaluate, figure, log, predict, report, show, watch
 from bdr.cli.papers import reproduce, table
 from bdr.cli.training import compare, demo, extend, resume, run, sweep
 from bdr.cli.upkeep import clean, data_fetch, data_verify, doctor, list_
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "watch": watch,
     "log": log,
     "evaluate": evaluate,
+    "predict": predict,
     "list": list_,
     "doctor": doctor,
     "clean": clean,

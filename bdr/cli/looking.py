@@ -92,6 +92,23 @@ def log(
     log_runs(runs, [name.strip() for name in to.split(",") if name.strip()])
 
 
+def predict(
+    run: RunPath,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...|FOLDER", help="Pictures, or folders of them.")],
+    top: Annotated[int, typer.Option(min=1, help="How many classes to name of each.")] = 5,
+    phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,
+    device: Device = None,
+    json: AsJson = False,
+) -> None:
+    """Say what pictures of your own show, with a kept model: class names and probabilities.
+
+    For example: bdr predict RUN new.png, or bdr predict RUN folder --top 1
+    """
+    from bdr.commands.looking import predict_pictures
+
+    predict_pictures(run, images, top, phase, device, json)
+
+
 def evaluate(
     run: RunPath,
     phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,

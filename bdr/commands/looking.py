@@ -1,4 +1,4 @@
-"""What the commands do that look at runs; all but `evaluate` do without torch."""
+"""What the commands do that look at runs; all but `evaluate` and `predict` do without torch."""
 
 from __future__ import annotations
 
@@ -98,6 +98,25 @@ def list_figures() -> None:
     for row in contents():
         table.add_row(*row)
     out.print(table)
+
+
+def predict_pictures(
+    path: Path, images: Sequence[Path], top: int, phase: int | None, device: str | None, as_json: bool
+) -> None:
+    """In plain lines: a table would cut the paths."""
+    from bdr import api
+
+    found = api.predict(path, images, top=top, phase=phase, device=device or "auto")
+    if as_json:
+        print(json.dumps([as_plain(image, classes) for image, classes in found], indent=2, ensure_ascii=False))
+        return
+    for image, classes in found:
+        print(f"{image}  " + ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in classes))
+
+
+def as_plain(image: Path, classes: Sequence[tuple[str, float]]) -> dict[str, Any]:
+    likely = [{"class": name, "probability": round(chance, 6)} for name, chance in classes]
+    return {"image": str(image), "classes": likely}
 
 
 def evaluate_run(path: Path, phase: int | None, root: Path | None, device: str | None, as_json: bool) -> None:

@@ -85,8 +85,8 @@ def is_picture(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
 
 
-def picture(path: Path, size: int) -> np.ndarray:
-    """The middle square of a picture, (size, size, 3)."""
+def picture(path: Path, size: int, mode: str = "RGB") -> np.ndarray:
+    """The middle square of a picture, (size, size, channels), in one of Pillow's modes."""
     try:
         from PIL import Image
     except ImportError:
@@ -95,7 +95,8 @@ def picture(path: Path, size: int) -> np.ndarray:
         with Image.open(path) as image:
             if image.mode[0] in "IF":  # Pillow would clip these to white without a word
                 raise UsageError(f"{path} has more than 8 bits a channel (mode {image.mode}); save it with 8 bits")
-            return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, middle(*image.size)))
+            square = image.convert(mode).resize((size, size), Image.Resampling.BILINEAR, middle(*image.size))
+            return np.asarray(square).reshape(size, size, -1)
     except BdrError:
         raise
     except Exception as problem:  # decoders of broken files raise whatever they stumble over

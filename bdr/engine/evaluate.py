@@ -21,14 +21,14 @@ class Predictions(NamedTuple):
     readouts: dict[str, tuple[np.ndarray, np.ndarray]]  # name -> ids (N, 5) best first, probabilities (N, 5)
 
 
-def predict(method: Method, store: Store, seen: int, limit: int | None = None) -> Predictions:
-    """What the method says of the images of all seen classes (of the first `limit` of them)."""
+def predict(method: Method, store: Store, seen: int, limit: int | None = None, top: int = TOP) -> Predictions:
+    """What the method says of the images of all seen classes (of the first `limit` of them): the `top` best classes."""
     rows = store.of_classes(0, seen)[:limit]
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
     with evaluating(method):
         for some in rows.split(store.evaluation_batch):
             for name, scores in method.readouts(store.plain(some)).items():
-                best = scores.topk(min(TOP, seen), dim=1).indices  # of the scores: probabilities may tie at zero
+                best = scores.topk(min(top, seen), dim=1).indices  # of the scores: probabilities may tie at zero
                 parts.setdefault(name, []).append((best, scores.float().softmax(1).gather(1, best)))
     joined = {name: tuple(torch.cat(c).cpu().numpy() for c in zip(*got, strict=True)) for name, got in parts.items()}
     return Predictions(store.labels[rows].cpu().numpy(), {n: (ids, chances) for n, (ids, chances) in joined.items()})

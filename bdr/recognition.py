@@ -1,0 +1,83 @@
+"""What the model of a run says of pictures of one's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from bdr.data.augment import Augment
+from bdr.data.pictures import ENDINGS, is_picture, picture
+from bdr.data.pool import EVALUATION_BATCH, Store
+from bdr.describe import normalisation
+from bdr.engine.evaluate import predict
+from bdr.errors import UsageError
+from bdr.methods import Method
+from bdr.records import Run
+
+MODES = {1: "L", 3: "RGB"}  # of Pillow, by channels
+AS_IT_IS = Augment(pad=0, flip=False)
+
+
+class Recognised(NamedTuple):
+    """A picture, and the classes that it most likely shows."""
+
+    image: Path
+    classes: list[tuple[str, float]]  # names and probabilities, best first
+
+
+def picture_paths(places: Sequence[Path]) -> list[Path]:
+    """The pictures that are named, and all at and below the folders that are."""
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise UsageError(f"there is no file or folder '{place}'; name pictures, or a folder of them")
+        inside = pictures_below(place) if place.is_dir() else [place]
+        if not inside:
+            raise UsageError(f"folder '{place}' holds no pictures ({', '.join(ENDINGS)}), and none below it")
+        found += inside
+    if not found:
+        raise UsageError("name at least one picture, or a folder of them")
+    return found
+
+
+def pictures_below(folder: Path) -> list[Path]:
+    """By path; hidden folders are passed over."""
+    found: list[Path] = []
+    for place, inner, files in os.walk(folder):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        found += [Path(place) / name for name in files if is_picture(Path(place) / name)]
+    return sorted(found)
+
+
+def recognise(
+    run: Run, phase: int, method: Method, paths: Sequence[Path], top: int, device: torch.device
+) -> Iterator[Recognised]:
+    """In batches: as many pictures as lie in a folder need not fit into memory."""
+    if top < 1:
+        raise UsageError(f"the {top} best classes are none: ask for 1 or more")
+    size, mode = size_and_mode(run)
+    names = run.info["classes"][: run.phases[phase]["seen"]]
+    mean, std = normalisation(run.info)
+    for start in range(0, len(paths), EVALUATION_BATCH):
+        some = paths[start : start + EVALUATION_BATCH]
+        pixels = torch.from_numpy(np.stack([picture(path, size, mode) for path in some]))
+        store = Store(pixels, torch.zeros(len(some), dtype=torch.long), mean, std, AS_IT_IS, device)
+        readouts = predict(method, store, len(names), top=top).readouts
+        ids, chances = readouts.get(run.readout, readouts["cnn"])
+        for path, best, likely in zip(some, ids.tolist(), chances.tolist(), strict=True):
+            yield Recognised(path, [(names[k], chance) for k, chance in zip(best, likely, strict=True)])
+
+
+def size_and_mode(run: Run) -> tuple[int, str]:
+    channels, height, width = run.info["image"]
+    if height != width or channels not in MODES:
+        raise UsageError(
+            f"{run.path} takes images of {channels} x {height} x {width} (channels x height x width), and pictures are "
+            f"read as squares, grey or RGB: hand over arrays in Python, bdr.load({str(run.path)!r})(x)"
+        )
+    return height, MODES[channels]

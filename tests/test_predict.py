@@ -1,0 +1,102 @@
+"""What the kept model of a run says of pictures of one's own."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import bdr
+from bdr import api, recognition
+from bdr.cli import main
+from bdr.data.sets import digits
+from bdr.errors import UsageError
+from bdr.records import Run
+
+SMALL = {"net": "small", "device": "cpu", "memory": "3/class", "set": {"stage.epochs": 2, "stage.batch": 32}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return api.run("ucir", "digits", base=6, step=4, out=tmp_path_factory.mktemp("predict") / "run", **SMALL).path
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """The first test digits as files, some of them in a folder below."""
+    folder = tmp_path_factory.mktemp("pictures")
+    (folder / "below").mkdir()
+    for number, pixels in enumerate(digits().test.pixels[:20]):
+        Image.fromarray(pixels[..., 0]).save(folder / ("below" if number >= 15 else ".") / f"{number:02d}.png")
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys):
+    def type_(*words):
+        monkeypatch.setattr(sys, "argv", ["bdr", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return left.value.code or 0, said.out, " ".join(said.err.split())
+
+    return type_
+
+
+def test_pictures_are_told_as_the_test_images_were(run, pictures, monkeypatch):
+    monkeypatch.setattr(recognition, "EVALUATION_BATCH", 7)  # so that there are several
+    recorded, data = Run.open(run).predictions(1), digits()
+    arrival = [Run.open(run).info["classes"].index(str(label)) for label in data.test.labels]
+    assert recorded["labels"].tolist() == arrival
+    found = {each.image.name: each.classes for each in bdr.predict(run, pictures)}
+    assert len(found) == 20
+    for number in range(20):
+        names = [Run.open(run).info["classes"][k] for k in recorded["cnn_ids"][number]]
+        told = found[f"{number:02d}.png"]
+        assert [name for name, _ in told] == names
+        np.testing.assert_allclose([chance for _, chance in told], recorded["cnn_probabilities"][number], atol=3e-3)
+
+
+def test_as_many_classes_are_named_as_are_asked_for(run, pictures):
+    assert [len(next(bdr.predict(run, pictures, top=top)).classes) for top in (1, 7, 99)] == [1, 7, 10]
+    with pytest.raises(UsageError, match="ask for 1 or more"):
+        next(bdr.predict(run, pictures, top=0))
+
+
+def test_the_terminal_has_a_line_a_picture_and_json_on_request(run, pictures, typed):
+    code, said, _ = typed("predict", run, pictures / "00.png", pictures / "below", "--top", 2)
+    assert code == 0
+    lines = said.splitlines()
+    assert len(lines) == 6
+    assert lines[0].startswith(f"{pictures / '00.png'}  ")
+    assert lines[0].count(" %") == 2
+    told = json.loads(typed("predict", run, pictures / "00.png", "--top", 2, "--json")[1])
+    assert [each["image"] for each in told] == [str(pictures / "00.png")]
+    assert [set(each) for each in told[0]["classes"]] == [{"class", "probability"}] * 2
+
+
+def test_what_is_no_picture_is_named(run, pictures, typed, tmp_path):
+    code, _, said = typed("predict", run, pictures / "notes.txt")
+    assert (code, "notes.txt is no readable picture" in said) == (1, True)
+    code, _, said = typed("predict", run, tmp_path)
+    assert (code, "holds no pictures (.png" in said) == (2, True)
+    code, _, said = typed("predict", run, tmp_path / "gone.png")
+    assert (code, "there is no file or folder" in said) == (2, True)
+
+
+def test_a_run_without_a_model_is_refused(run, pictures, tmp_path):
+    copied = shutil.copytree(run, tmp_path / "copied")
+    shutil.rmtree(copied / "phase-01" / "model")
+    with pytest.raises(UsageError, match="keeps no model"):
+        bdr.predict(copied, pictures)
+
+
+def test_images_that_are_no_squares_are_for_python(run, pictures, tmp_path):
+    copied = shutil.copytree(run, tmp_path / "copied")
+    info = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps(info | {"image": [1, 8, 9]}))
+    with pytest.raises(UsageError, match=r"takes images of 1 x 8 x 9 .* hand over arrays in Python"):
+        next(bdr.predict(copied, pictures))
