@@ -1,6 +1,7 @@
 """A finished run learns further classes: from its weights, with its exemplars, as if they had been planned."""
 
 import json
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -389,6 +390,22 @@ def test_folders_that_were_added_are_learned_in_further_phases(pictures, typed):
     assert run.info["command"].endswith("extend first --step 1 --out second")
     assert typed("evaluate", "second", "--root", "mine")[0] == 0
     assert "already done" in typed("extend", "first", "--step", 1, "--out", "second")[1]
+
+
+def test_the_three_commands_of_the_readme_work(pictures, typed):
+    text = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+    block = text.split("## Add classes to your model\n\n```\n")[1].split("```")[0]
+    train, extend, predict = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+    for kind in ("train", "test"):
+        for number in range(3):  # so that there are six: a base of four, and a step of two
+            shutil.copytree(pictures / kind / "bee", pictures / kind / f"bee{number}")
+    shutil.move("mine", "my_images")
+    assert typed(*train, *TRAIN, "--set", "stage.batch=16")[0] == 0
+    for kind in ("train", "test"):
+        paint(Path("my_images") / kind / "ant", 200)
+    assert typed(*extend)[0] == 0
+    code, said, _ = typed(*predict)
+    assert (code, len(said.splitlines())) == (0, 6 * 3 + 8)
 
 
 def test_where_tests_are_not_apart_images_of_known_classes_stay_as_they_are(pictures, typed):
