@@ -62,7 +62,9 @@ class Extends:
 
 
 def normalisation(info: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean and std that the images of a run are normalised with, out of its run.json."""
+    """The mean and std that the images of a run are normalised with; records of before have them in words alone."""
+    if "mean" in info:
+        return tuple(info["mean"]), tuple(info["std"])
     found = NORMALISE.search(str(info["protocol"].get("normalise")))
     if found is None:
         raise BdrError("run.json does not say what mean and std images are normalised with: its protocol is damaged")
@@ -142,6 +144,8 @@ def describe(
         "order": list(protocol.order),
         "classes": [data.classes[label] for label in protocol.order],
         "phases": [[phase.old, phase.seen] for phase in phases],
+        "mean": [float(value) for value in data.mean],
+        "std": [float(value) for value in data.std],
         **({"extends": extends.record()} if extends else {}),
         **({"weights": weights} if weights else {}),  # sha256
         "config": config.model_dump(mode="json"),

@@ -168,13 +168,14 @@ def exemplars_of(run: Run, state: State, plan: Plan) -> Found:
 
 
 def refuse_missing(run: Run, plan: Plan, names: Sequence[str], missing: Sequence[tuple[int, Kept]]) -> None:
-    tested = find(plan.experiment.test, [[each for at, each in missing if at == label] for label in range(len(names))])
+    lost = [[each for at, each in missing if at == label] for label in range(len(names))]
     also = ""
-    if any(tested.rows):
-        also = (
-            f"; {sum(map(len, tested.rows))} of them are test images now: where ROOT/train and ROOT/test are not "
-            "apart, every fifth image of a class is one, so leave the images of known classes as they were"
-        )
+    for split, store in {"test": plan.experiment.test, "validation": plan.experiment.validation}.items():
+        if store is not None and (count := sum(map(len, find(store, lost).rows))):
+            also += (
+                f"; {count} of them are {split} images now, which are held out by their place in a class where they "
+                "are not apart: leave the images of known classes as they were"
+            )
     raise UsageError(
         f"{len(missing)} exemplars of {run.path} are not among the training images: "
         f"{listed([f'{names[label]}/{kept}' for label, kept in missing])}{also}; put them back"

@@ -19,6 +19,7 @@ from bdr.cli import main
 from bdr.data.exemplars import find, tell
 from bdr.data.images import Images
 from bdr.data.sets import digits
+from bdr.describe import normalisation
 from bdr.engine.run import Interrupted
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
@@ -245,6 +246,19 @@ def test_exemplars_that_are_gone_are_named(six):
 
     with pytest.raises(UsageError, match=rf"1 exemplars .* not among the training images: 2/image {first} .* put them"):
         api.extend(six, digits_of(*range(8), train=train))
+
+
+def test_a_run_with_validation_images_is_extended(tmp_path):
+    first = api.run("ucir", digits_of(0, 1, 2), base=2, step=1, val=0.2, out=tmp_path / "first", **PLAIN).path
+    extended = api.extend(first, digits_of(0, 1, 2, 3), out=tmp_path / "second").path
+    assert [set(line["val"]) for line in Run.open(extended).phases] == [{"cnn", "nme"}] * 3
+    assert (extended / "phase-00" / "predictions-val.npz").exists()
+
+
+def test_records_of_before_say_mean_and_std_in_words(six):
+    info = Run.open(six).info
+    worded = {name: value for name, value in info.items() if name not in ("mean", "std")}
+    assert normalisation(worded) == normalisation(info) == (digits().mean, digits().std)
 
 
 def test_other_test_images_are_said(six):
