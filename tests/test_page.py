@@ -118,6 +118,16 @@ def test_a_plug_in_that_costs_is_said_to_cost(runs):
     assert re.search(r'<b class="worse">−[\d.]+</b> against UCIR\+BDR', headline(chosen(rows), rows))  # noqa: RUF001
 
 
+def test_nothing_is_the_highest_where_a_method_was_trained_in_two_ways(tmp_path):
+    given = [("ucir", 20), ("ucir+cwd", 2), ("wa", 20)]
+    fair = compare([with_protocol(tmp_path, title) for title, _ in given])
+    mixed = compare([with_protocol(tmp_path, title, epochs=epochs) for title, epochs in given])
+    for comparison, words in ((fair, True), (mixed, False)):
+        rows = rows_of(comparison, comparison.groups[0].protocol)
+        best = max(rows, key=lambda row: row.average)
+        assert ("the highest of 3 methods" in headline(best, rows)) == words
+
+
 def test_names_are_written_as_in_their_papers():
     assert proper("icarl+cwd+mine bdr.beta=0.5") == "iCaRL+CwD+mine bdr.beta=0.5"
 

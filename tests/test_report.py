@@ -309,6 +309,42 @@ def test_methods_of_one_table_may_train_in_their_own_ways_and_a_note_says_so(tmp
     assert "Their training is their own: they differ in epochs." in comparison.notes
 
 
+def held_against(comparison):
+    pairs = zip(comparison.groups, comparison.references, comparison.differences, strict=True)
+    return {group.label: None if gains is None else base.label for group, base, gains in pairs}
+
+
+def test_a_method_trained_for_longer_is_no_base_of_its_plug_ins_and_labels_tell_the_epochs(tmp_path):
+    comparison = compare([with_protocol(tmp_path, "ucir", epochs=20), with_protocol(tmp_path, "ucir+cwd", epochs=2)])
+    assert held_against(comparison) == {"ucir stage.epochs=20": None, "ucir+cwd stage.epochs=2": None}
+    assert "gain" not in comparison_sheets(comparison)[0].header
+    assert any(note.startswith("Rows of ucir differ in their training") for note in comparison.notes)
+
+
+def test_a_gain_is_over_the_row_of_the_same_training(tmp_path):
+    given = [("ucir", 20), ("ucir", 2), ("ucir+cwd", 20), ("ucir+cwd+bdr", 2)]
+    comparison = compare([with_protocol(tmp_path, title, epochs=epochs) for title, epochs in given])
+    assert held_against(comparison) == {
+        "ucir stage.epochs=20": None,
+        "ucir stage.epochs=2": None,
+        "ucir+cwd stage.epochs=20": "ucir stage.epochs=20",
+        "ucir+cwd+bdr stage.epochs=2": "ucir stage.epochs=2",
+    }
+
+
+def test_a_label_leaves_out_drops_that_were_scaled_with_the_epochs(tmp_path):
+    stages = [{"epochs": 20, "drops": [12, 17]}, {"epochs": 2, "drops": [1, 2]}, {"epochs": 2, "drops": [1, 1]}]
+    runs = [make_run(tmp_path / str(i), "ucir", config={"stage": stage}) for i, stage in enumerate(stages)]
+    assert [group.label for group in group_runs(runs[:2])] == ["ucir stage.epochs=20", "ucir stage.epochs=2"]
+    assert group_runs(runs)[2].label == "ucir stage.drops=[1, 1] stage.epochs=2"
+
+
+def test_a_note_says_that_gains_are_over_common_seeds_and_how_many_where_these_are_fewer(tmp_path, runs):
+    assert comparison_sheets(compare(runs))[0].notes[2] == "Gains are over the seeds that both have."
+    fewer = comparison_sheets(compare(runs[2:]))[0].notes[2]
+    assert fewer == "Gains are over the seeds that both have; of ucir+bdr, 1 of 3."
+
+
 def test_a_readout_that_is_not_the_usual_one_stands_in_the_label(tmp_path):
     comparison = compare([with_protocol(tmp_path, "wa"), with_protocol(tmp_path, "icarl", readout="nme")])
     assert [group.label for group in comparison.groups] == ["wa", "icarl (nme)"]

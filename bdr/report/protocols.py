@@ -22,6 +22,7 @@ DECIDED_BY = {
 
 # How a method trains is part of it: such facts do not part methods, and a note names those that differ.
 TRAINING = {"epochs": "epochs", "batch": "batch", "optimizer": "learning rate or schedule"}
+SCALED = ("stage.drops", "stage.warmup")  # in proportion to the epochs, unless they are set too
 # Fields that stages got after the first records were made, with the values at which nothing is different.
 LATER_FIELDS = {"alternate": None, "floor": 0.0, "repeat": 1}
 ITS_OWN = ("order", "readout", *TRAINING)  # a class order is a seed of its own kind; a label names the readout
@@ -73,6 +74,36 @@ def settings_of(run: Run) -> dict[str, Any]:
     if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay
         found.pop(f"{run.protocol.get('net')}.weights", None)
     return found
+
+
+def method_of(run: Run) -> str:
+    return run.title.split("+")[0]
+
+
+def training_of(run: Run) -> dict[str, Any]:
+    """The settings of its stages, by their dotted names: epochs, batch, schedule and the like."""
+    return {name: value for name, value in settings_of(run).items() if name.startswith("stage.")}
+
+
+def trained_alike(one: Run, other: Run) -> bool:
+    """Whether a difference between two runs of a method is none of their training."""
+    facts = all(one.protocol.get(fact) == other.protocol.get(fact) for fact in TRAINING)
+    return facts and training_of(one) == training_of(other)
+
+
+def training_told(runs: Sequence[Run]) -> set[str]:
+    """Settings of stages that not all runs share; not those that are scaled with the epochs, where these tell."""
+    given = [training_of(run) for run in runs]
+    names = {name for each in given for name in each if any(other.get(name) != each[name] for other in given)}
+    return {name for name in names if name not in SCALED or not _follows(name, "stage.epochs", given)}
+
+
+def _follows(name: str, leader: str, given: Sequence[dict[str, Any]]) -> bool:
+    """Runs that share the one share the other."""
+    found: dict[str, set[str]] = {}
+    for each in given:
+        found.setdefault(str(each.get(leader)), set()).add(str(each.get(name)))
+    return all(len(values) == 1 for values in found.values())
 
 
 def is_unsaid(field: str, value: Any) -> bool:
