@@ -255,6 +255,23 @@ def test_one_damaged_run_alone_is_an_error_that_names_it(junk, capsys):
         report_runs([junk / "nothing"], junk / "page.html", "Digits")
 
 
+def test_a_run_that_was_stopped_in_its_first_phase_is_listed_with_what_to_type(tmp_path, capsys):
+    from bdr.commands.looking import report_runs, show_runs
+    from bdr.commands.upkeep import list_things
+
+    run = make_run(tmp_path / "runs", phases=0, done=False)
+    list_things("runs", tmp_path / "runs")
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{run.path}  ucir seed 1993: stopped in phase 0, or still in it; ")
+    assert said.out.endswith(f"go on with: bdr resume {run.path}\n")
+    assert said.err == ""
+    to_type = f"no run in {tmp_path / 'runs'} has a finished phase yet; go on with: bdr resume {run.path}"
+    with pytest.raises(BdrError, match=to_type):
+        report_runs([tmp_path / "runs"], tmp_path / "page.html", "Digits")
+    with pytest.raises(BdrError, match=to_type):
+        show_runs([tmp_path / "runs"], as_json=False, readout=None)
+
+
 def test_damaged_runs_do_not_stop_those_who_read_them_all(junk):
     found, warnings = find_runs(junk)
     assert len(found) == 3

@@ -23,17 +23,30 @@ def gathered(paths: Sequence[Path]) -> list[Run]:
     from bdr.report import natural_order
 
     found: dict[Path, Run] = {}
+    skipped: list[str] = []
     for path in paths:
         if (path / "run.json").is_file():
             found[path.resolve()] = Run.open(path)
             continue
         runs, warnings = find_runs(path)
+        skipped += warnings
         for warning in warnings:
             err.print(f"warning: {warning}", markup=False)
         found |= {run.path.resolve(): run for run in sorted(runs, key=natural_order)}
     if not found:
-        raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
+        raise nothing_in(paths, skipped)
     return list(found.values())
+
+
+def nothing_in(paths: Sequence[Path], skipped: Sequence[str]) -> BdrError:
+    """Why there is nothing to look at, and what to type: to make a run, or to go on with one."""
+    names = ", ".join(map(str, paths))
+    begun = [run for path in paths for run in find_runs(path, begun=True)[0] if not run.phases]
+    if begun:
+        return BdrError(f"no run in {names} has a finished phase yet; go on with: bdr resume {begun[0].path}")
+    if skipped:
+        return BdrError(f"no run in {names} can be read; the warnings above say why")
+    return UsageError(f"there is no run in {names}; make one with: bdr run ucir+cwd+bdr")
 
 
 def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None, reference: str | None = None) -> None:
@@ -70,10 +83,8 @@ def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | N
     runs, skipped = gather(paths)
     for warning in skipped:
         err.print(f"warning: {warning}", markup=False, soft_wrap=True)
-    if not runs and skipped:
-        raise BdrError(f"no run in {', '.join(map(str, paths))} can be read; the warnings above say why")
     if not runs:
-        raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
+        raise nothing_in(paths, skipped)
     page_path = write_page(runs, page, title, skipped=skipped)
     written = [page_path, *(write_figures(runs, figures) if figures else [])]
     for path in written:

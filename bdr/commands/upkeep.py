@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from bdr.commands.looking import gathered
+from bdr.commands.looking import nothing_in
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs
 from bdr.terminal import err, out
@@ -18,13 +18,25 @@ from bdr.terminal import err, out
 
 def list_things(what: str, runs: Path) -> None:
     if what == "runs":  # in plain lines: a table would cut the paths, and they are there to be copied
-        for run in gathered([runs]):
+        for run in begun_runs(runs):
             print(f"{run.path}  {about_run(run)}")
         return
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, about in listing(what):
         table.add_row(name, about)
     out.print(table)
+
+
+def begun_runs(folder: Path) -> list[Run]:
+    """All runs that can be read, those without a finished phase too: a list is where one looks for what was stopped."""
+    from bdr.report import natural_order
+
+    runs, warnings = find_runs(folder, begun=True)
+    for warning in warnings:
+        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
+    if not runs:
+        raise nothing_in([folder], warnings)
+    return sorted(runs, key=natural_order)
 
 
 def listing(what: str) -> list[tuple[str, str]]:
@@ -53,6 +65,8 @@ def first_line(thing: Any) -> str:
 
 
 def about_run(run: Run) -> str:
+    if not run.phases:
+        return f"{run.title} seed {run.seed}: stopped in phase 0, or still in it; go on with: bdr resume {run.path}"
     state = "done" if run.done else f"{len(run.phases)}/{len(run.info['phases'])} phases"
     last = f", {run.phases[-1]['accuracy'].get(run.readout, float('nan')):.2f} %" if run.phases else ""
     return f"{run.title} seed {run.seed}: {state}{last}"

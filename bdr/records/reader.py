@@ -115,11 +115,11 @@ class Run:
         return arrays | {key: arrays[key].astype(np.float32) / LARGEST for key in stored}
 
 
-def _open_whole(path: Path) -> Run:
+def _open_whole(path: Path, begun: bool) -> Run:
     """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
     run = Run.open(path)
-    if not run.phases:
-        raise BdrError(f"{path} has no finished phase yet")
+    if not run.phases and not begun:
+        raise BdrError(f"no finished phase yet; go on with: bdr resume {path}")
     if not all(isinstance(line.get("accuracy"), dict) and {"phase", "seen"} <= line.keys() for line in run.phases):
         raise damaged(path / "phases.jsonl", "a line without phase, seen or accuracy")
     _ = run.epochs, run._step_rows
@@ -132,14 +132,17 @@ def _run_folders(root: Path) -> list[Path]:
     return sorted(found)
 
 
-def find_runs(root: Path) -> tuple[list[Run], list[str]]:
-    """All runs at or below a folder, and a warning for each that is damaged or has no phase yet: it is skipped."""
+def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
+    """All runs at or below a folder, and a warning for each that is damaged or has no phase yet: it is skipped.
+
+    With `begun`, runs without a finished phase are among them.
+    """
     if not Path(root).is_dir():
         raise UsageError(f"{root} is not a folder: name the folder that the runs are in")
     runs, warnings = [], []
     for folder in _run_folders(Path(root)):
         try:
-            runs.append(_open_whole(folder))
+            runs.append(_open_whole(folder, begun))
         except (BdrError, OSError) as error:
             warnings.append(f"skipped {folder}: {error}")
     return runs, warnings
