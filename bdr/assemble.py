@@ -86,11 +86,14 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def read_data(config: Config) -> DataSet:
+    check_data(config)
+    extra = {"size": config.size} if config.data == "imagefolder" else {}
+    return DATASETS[config.data](config.root, **extra)
+
+
 def load_data(config: Config, given: DataSet | None = None) -> DataSet:
-    if given is None:
-        check_data(config)
-        extra = {"size": config.size} if config.data == "imagefolder" else {}
-        given = DATASETS[config.data](config.root, **extra)
+    given = given if given is not None else read_data(config)
     if config.statistics == "der":
         given = replace(given, mean=CIFAR100_DER[0], std=CIFAR100_DER[1])
     if config.statistics == "half":  # from -1 to 1, as vision transformers of timm want images
