@@ -201,8 +201,8 @@ def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
     told = "; ".join(f"{which}: {shortened(names)}" for which, names in changes.items() if names)
     where = config.root or data.name
     raise UsageError(
-        f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): let it hold those "
-        "and no others, or name another folder with --root; the model itself loads with bdr.load"
+        f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): let it hold "
+        "those and no others, or name another folder with --root; the model itself loads with bdr.load"
     )
 
 

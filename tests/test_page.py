@@ -152,6 +152,16 @@ def test_protocols_side_by_side_are_warned_of_with_what_differs(two_protocols, t
     assert outline(both).unbalanced == []
 
 
+def test_the_warning_of_protocols_has_neither_checksums_nor_the_words_of_a_program(tmp_path):
+    facts = [("c9d8e7", "pad 1, flip False", "(0.3,)"), ("f6a5b4", "pad 1, flip True", "(0.5,)")]
+    runs = [
+        with_protocol(tmp_path, source=source, augment=augment, normalise=f"mean {mean}", size=None if place else 8)
+        for place, (source, augment, mean) in enumerate(facts)
+    ]
+    told = page(runs, "Digits").partition("stand side by side")[2].partition("</aside>")[0]
+    assert "They differ in size (8 or –)." in told  # noqa: RUF001
+
+
 def test_the_page_escapes_names_from_outside(tmp_path):
     classes = ["<script>alert(1)</script>", "$x", "a&b", '"><img src=x>', *CLASSES[4:]]
     run = make_run(tmp_path, classes=classes, command="bdr run '<b>'", device="<i>gpu</i>", versions={"</style>": "1"})

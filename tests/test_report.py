@@ -25,7 +25,7 @@ from bdr.report import (
     natural_order,
     run_sheet,
 )
-from bdr.report.groups import group_runs
+from bdr.report.groups import group_runs, protocol_notes
 
 
 @pytest.fixture
@@ -104,6 +104,44 @@ def test_a_title_leaves_out_what_its_other_facts_decide(tmp_path):
 
 def test_a_title_names_phases_that_the_step_does_not_decide(tmp_path):
     assert titles(tmp_path, {"phases": 4}, {"phases": 2})[1] == "digits B4 S2, 3 per class, phases 2"
+
+
+FOLDER = {"data": "imagefolder", "classes": 6, "net": "resnet18", "normalise": "mean (0.5,), std (0.2,)"}
+
+
+def test_a_title_has_nothing_that_only_runs_of_other_data_differ_in(tmp_path):
+    small = FOLDER | {"source": "a1", "size": 8, "augment": "pad 1, flip False, brightness 0"}
+    large = FOLDER | {"source": "b2", "size": 32, "augment": "pad 4, flip False, brightness 0"}
+    assert titles(tmp_path, {"net": "small", "source": "c3"}, small, large) == [
+        "digits B4 S2, 3 per class",
+        "imagefolder B4 S2, 3 per class, size 8",
+        "imagefolder B4 S2, 3 per class, size 32",
+    ]
+
+
+def test_a_title_says_what_differs_without_the_words_of_a_program(tmp_path):
+    given = [("flip True", 0), ("flip False", 0.2)]
+    flips = [{"augment": f"pad 1, {flip}, brightness 0", "held_out": share} for flip, share in given]
+    assert titles(tmp_path, *flips) == [
+        "digits B4 S2, 3 per class, augment pad 1, flip, held out 0",
+        "digits B4 S2, 3 per class, augment pad 1, no flip, held out 0.2",
+    ]
+
+
+def test_protocols_that_differ_in_their_images_alone_are_named_after_the_folder_or_counted(tmp_path):
+    stage = {"stage": {"epochs": 20}}
+    runs = [
+        make_run(tmp_path / name, protocol={**PROTOCOL, "source": name}, config=stage | root)
+        for name, root in {"a1": {"root": "pictures/cats"}, "b2": {"root": "dogs"}, "c3": {}, "d4": {}}.items()
+    ]
+    start = "digits B4 S2, 3 per class"
+    assert [group.protocol for group in group_runs(runs)] == [
+        f"{start}, from cats",
+        f"{start}, from dogs",
+        f"{start} (1)",
+        f"{start} (2)",
+    ]
+    assert protocol_notes(group_runs(runs), runs)[0] == "Each table has a protocol of its own; they differ in images."
 
 
 def test_a_gain_is_over_the_method_without_its_last_plug_in(tmp_path):

@@ -85,10 +85,9 @@ def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | N
         err.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if not runs:
         raise nothing_in(paths, skipped)
-    page_path = write_page(runs, page, title, skipped=skipped)
-    written = [page_path, *(write_figures(runs, figures) if figures else [])]
-    for path in written:
-        out.print(f"written: {path}", markup=False, soft_wrap=True)
+    out.print(f"written: {write_page(runs, page, title, skipped=skipped)}", markup=False, soft_wrap=True)
+    if figures:
+        out.print(f"written: {len(write_figures(runs, figures))} files in {figures}", markup=False, soft_wrap=True)
 
 
 def draw_figure(which: str, paths: Sequence[Path], place: Path, formats: str | None, phase: int | None) -> None:

@@ -10,15 +10,14 @@ from typing import Any, TypeVar
 from bdr.metrics import summary
 from bdr.records import Run, differences
 from bdr.report.protocols import (
-    ITS_OWN,
+    IN_A_WORD,
     TRAINING,
-    method_of,
     protocol_key,
     protocol_titles,
     settings_of,
-    trained_alike,
-    training_told,
+    telling_facts,
 )
+from bdr.report.training import method_of, trained_alike, training_told
 
 Thing = TypeVar("Thing")
 MOST_NAMED = 5  # a note that would name as many methods says how many they are instead
@@ -146,8 +145,8 @@ def _protocol_note(groups: list[Group]) -> str:
     sharing = by_protocol(groups)
     orders = "The class orders are not the same for all methods: gains are over common ones only."
     if len(sharing) > 1:
-        different = differences([group.runs[0] for group in groups])
-        named = ", ".join(fact for fact in different if fact not in ITS_OWN)
+        different = telling_facts([group.runs[0] for group in groups])
+        named = ", ".join(IN_A_WORD.get(fact, fact.replace("_", " ")) for fact in different)
         told = f"Each table has a protocol of its own; they differ in {named}."
         return f"{told} {orders}" if any(map(_orders_differ, sharing)) else told
     if _orders_differ(groups):

@@ -9,7 +9,8 @@ from typing import Any
 from bdr.errors import unknown
 from bdr.metrics import SCALARS, OverSeeds, spread
 from bdr.report.groups import Group, by_protocol
-from bdr.report.protocols import method_of, settings_of, trained_alike
+from bdr.report.protocols import settings_of
+from bdr.report.training import method_of, trained_alike
 
 
 def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bdr.records import Run, differences
@@ -16,13 +17,18 @@ ALWAYS_NAMED = (*NAMED_FIRST, "memory")
 DECIDED_BY = {
     "phases": ("data", "base", "step"),
     "herding": ("data", "memory"),
+    "augment": ("data", "size"),
     "source": ("data", "size"),
+    "classes": ("data", "source"),
+    "normalise": ("data", "source"),
 }
+# facts whose values are checksums and tuples: what they are about is told instead
+IN_A_WORD = {"source": "images", "normalise": "normalisation", "weights": "weights"}
+PYTHONS_WORDS = {"flip True": "flip", "flip False": "no flip", "brightness 0": ""}
 
 
 # How a method trains is part of it: such facts do not part methods, and a note names those that differ.
 TRAINING = {"epochs": "epochs", "batch": "batch", "optimizer": "learning rate or schedule"}
-SCALED = ("stage.drops", "stage.warmup")  # in proportion to the epochs, unless they are set too
 # Fields that stages got after the first records were made, with the values at which nothing is different.
 LATER_FIELDS = {"alternate": None, "floor": 0.0, "repeat": 1}
 ITS_OWN = ("order", "readout", *TRAINING)  # a class order is a seed of its own kind; a label names the readout
@@ -37,17 +43,58 @@ def protocol_key(run: Run) -> str:
 
 
 def protocol_titles(runs: Sequence[Run]) -> list[str]:
-    """`CIFAR-100 B50 S10, 20/class` for one run of each protocol, with every further fact that tells them apart."""
-    different = [fact for fact in differences(list(runs)) if fact not in (*ALWAYS_NAMED, *ITS_OWN)]
-    further = [fact for fact in different if not is_decided(fact, runs)]
-    return [title_of(run.protocol, further) for run in runs]
+    """`CIFAR-100 B50 S10, 20/class` for one run of each protocol, with every further fact that tells them apart.
+
+    Runs of other data are told apart by these, and add nothing.
+    """
+    same_data = [[other for other in runs if other.protocol.get("data") == run.protocol.get("data")] for run in runs]
+    titles = [title_of(run.protocol, further_facts(others)) for run, others in zip(runs, same_data, strict=True)]
+    pairs = zip(titles, runs, strict=True)
+    placed = [with_place(title, run) if titles.count(title) > 1 else title for title, run in pairs]
+    return numbered(placed)
+
+
+def further_facts(runs: Sequence[Run]) -> list[str]:
+    unnamed = (*ALWAYS_NAMED, *IN_A_WORD)
+    return [fact for fact in telling_facts(runs) if fact not in unnamed]
+
+
+def telling_facts(runs: Sequence[Run]) -> list[str]:
+    """Facts in which protocols differ, but for those that others decide as a rule."""
+    different = [fact for fact in differences(list(runs)) if fact not in ITS_OWN]
+    return [fact for fact in different if fact == "data" or not is_decided(fact, runs)]
 
 
 def title_of(facts: dict[str, Any], further: Sequence[str]) -> str:
     named = facts | {"data": PROPER_NAMES.get(str(facts.get("data")), facts.get("data"))}
     first = " ".join(form.format(named[fact]) for fact, form in NAMED_FIRST.items() if facts.get(fact) is not None)
     memory = [str(facts["memory"])] if "memory" in facts else []
-    return ", ".join([*([first] if first else []), *memory, *(f"{fact} {facts.get(fact)}" for fact in further)])
+    told = [f"{fact.replace('_', ' ')} {in_words(facts[fact])}" for fact in further if facts.get(fact) is not None]
+    return ", ".join([*([first] if first else []), *memory, *told])
+
+
+def in_words(value: Any) -> str:
+    """`pad 1, no flip` for pad 1, flip False, brightness 0"""
+    parts = [PYTHONS_WORDS.get(part, part) for part in str(value).split(", ")]
+    return ", ".join(part for part in parts if part)
+
+
+def with_place(title: str, run: Run) -> str:
+    """The title, with where the images were and what they were normalised with."""
+    config = run.info.get("config") or {}
+    root, statistics = config.get("root"), config.get("statistics") or "default"
+    place = [f"from {Path(root).name}"] if root else []
+    return ", ".join([title, *place, *([] if statistics == "default" else [f"statistics {statistics}"])])
+
+
+def numbered(titles: Sequence[str]) -> list[str]:
+    """Each once: what no words tell apart is counted."""
+    found: dict[str, int] = {}
+    told = []
+    for title in titles:
+        found[title] = found.get(title, 0) + 1
+        told.append(f"{title} ({found[title]})" if titles.count(title) > 1 else title)
+    return told
 
 
 def file_name(protocol: str) -> str:
@@ -74,36 +121,6 @@ def settings_of(run: Run) -> dict[str, Any]:
     if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay
         found.pop(f"{run.protocol.get('net')}.weights", None)
     return found
-
-
-def method_of(run: Run) -> str:
-    return run.title.split("+")[0]
-
-
-def training_of(run: Run) -> dict[str, Any]:
-    """The settings of its stages, by their dotted names: epochs, batch, schedule and the like."""
-    return {name: value for name, value in settings_of(run).items() if name.startswith("stage.")}
-
-
-def trained_alike(one: Run, other: Run) -> bool:
-    """Whether a difference between two runs of a method is none of their training."""
-    facts = all(one.protocol.get(fact) == other.protocol.get(fact) for fact in TRAINING)
-    return facts and training_of(one) == training_of(other)
-
-
-def training_told(runs: Sequence[Run]) -> set[str]:
-    """Settings of stages that not all runs share; not those that are scaled with the epochs, where these tell."""
-    given = [training_of(run) for run in runs]
-    names = {name for each in given for name in each if any(other.get(name) != each[name] for other in given)}
-    return {name for name in names if name not in SCALED or not _follows(name, "stage.epochs", given)}
-
-
-def _follows(name: str, leader: str, given: Sequence[dict[str, Any]]) -> bool:
-    """Runs that share the one share the other."""
-    found: dict[str, set[str]] = {}
-    for each in given:
-        found.setdefault(str(each.get(leader)), set()).add(str(each.get(name)))
-    return all(len(values) == 1 for values in found.values())
 
 
 def is_unsaid(field: str, value: Any) -> bool:
