@@ -153,6 +153,12 @@ def test_a_gain_is_over_the_method_without_its_last_plug_in(tmp_path):
     assert [name for name, gain in gains.items() if gain == "–"] == ["wa", "icarl", "ucir+bdr"]  # noqa: RUF001
 
 
+def test_a_method_gains_nothing_over_itself_with_plug_ins_whichever_is_named_first(runs):
+    comparison = compare([*runs[3:], *runs[:3]])
+    assert [pairs is None for pairs in comparison.differences] == [False, True]
+    assert comparison_sheets(comparison)[0].notes[1] == "gain: difference in average to ucir, ± its standard error."
+
+
 def test_a_gain_is_over_a_row_of_the_same_protocol(two_protocols):
     comparison = compare(two_protocols)
     assert [group is base for group, base in zip(comparison.groups, comparison.references, strict=True)] == [

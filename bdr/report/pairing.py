@@ -25,7 +25,7 @@ def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]
 
 
 def built_on(group: Group, groups: list[Group]) -> Group | None:
-    """The method with fewer of its plug-ins, the last one left out first; else the first row of the same method.
+    """The method with fewer of its plug-ins, the last one left out first; else the first row with no more of them.
 
     Rows of another training are passed over: a difference to them is no plug-in's.
     """
@@ -36,7 +36,8 @@ def built_on(group: Group, groups: list[Group]) -> Group | None:
         if fewer := [other for other in alike if other.runs[0].title == title]:
             left_out = plugins[kept:]
             return min(fewer, key=lambda other: (apart(group, other, left_out), len(other.label)))
-    return next(other for other in alike if method_of(other.runs[0]) == method)
+    of_method = [other for other in alike if method_of(other.runs[0]) == method]
+    return next(other for other in of_method if other.runs[0].title.count("+") <= len(plugins))
 
 
 def apart(group: Group, other: Group, left_out: Sequence[str]) -> int:

@@ -112,7 +112,9 @@ def _fewer_seeds(comparison: Comparison) -> str:
 def _reference(comparison: Comparison) -> str:
     several = len(by_protocol(comparison.groups)) > 1
     if comparison.wanted is None:
-        return comparison.groups[0].label if len(comparison.groups) == 2 else "the row without the last plug-in"
+        pairs = zip(comparison.references, comparison.differences, strict=True)
+        bases = [base.label for base, gains in pairs if base and gains]
+        return bases[0] if len(comparison.groups) == 2 else "the row without the last plug-in"
     lacking = f" ({NOTHING} in a table without it)" if None in comparison.references else ""
     return f"{comparison.wanted} of {'its table' if several else 'the same protocol'}{lacking}"
 
