@@ -24,7 +24,7 @@ from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, unknown
 from bdr.extension import plan_extension
 from bdr.methods import METHODS, Method
-from bdr.parts import make_method, make_plugins
+from bdr.parts import load_named, make_method, make_plugins
 from bdr.recognition import Recognised, picture_paths, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
@@ -188,10 +188,31 @@ def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
     there = Run.open(path)
     as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
     config = changed(Config.model_validate(there.info["config"]), as_it_was | fields)
+    data = data if data is not None else load_named(config)
+    refuse_other_classes(there, data, config)
     plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info))
     if plan.info["fingerprint"] != there.fingerprint:
         raise UsageError(f"{path} does not fit what is here now: {why_not(there, plan)}")
     return plan
+
+
+def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
+    """Before anything else: with other classes, phases do not split and checksums differ, and neither says why."""
+    trained, here = list(map(str, there.info["classes"])), list(data.classes)
+    if sorted(trained) == sorted(here):
+        return
+    changes = {"new": sorted(set(here) - set(trained)), "missing": sorted(set(trained) - set(here))}
+    told = "; ".join(f"{which}: {shortened(names)}" for which, names in changes.items() if names)
+    where = config.root or data.name
+    further = f"; bdr extend {there.path} teaches it the new ones" if there.done and not changes["missing"] else ""
+    raise UsageError(
+        f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): let it hold "
+        f"those and no others, or name another folder with --root{further}; the model itself loads with bdr.load"
+    )
+
+
+def shortened(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def why_not(there: Run, plan: Plan) -> str:

@@ -155,11 +155,6 @@ def with_alternate_settings(config: Config, stage: Stage) -> Stage:
 def arrivals(config: Config, classes: int, extends: Extends | None) -> Protocol | Given:
     if extends is None:
         return Protocol(class_order(config.order, classes), config.base, config.step, config.uneven)
-    if classes != (wanted := extends.bounds[-1][1]):
-        raise UsageError(
-            f"the data has {classes} classes and the run was extended to {wanted}: name the data that it was trained "
-            "on with --root; for further classes type bdr extend"
-        )
     return Given(class_order(config.order, classes), extends.bounds)
 
 

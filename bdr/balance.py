@@ -82,6 +82,48 @@ def centred(pi: Tensor, tau: float, formula: str) -> Tensor:
     return log + tau * torch.log(torch.ones_like(pi).sum())  # K as a tensor: it grows, and the code is compiled once
 
 
+def refuse_shapes(labels: Tensor, features: Tensor) -> None:
+    """What `begin` cannot begin with: a sentence of ours is found sooner than one of torch, three calls deeper."""
+    for name, given in {"labels": labels, "features": features}.items():
+        if not isinstance(given, Tensor):
+            kind = type(given).__name__
+            raise TypeError(f"{name} are a {kind}, and a torch.Tensor is expected: torch.as_tensor({name}) makes one")
+    if features.dim() != 2:
+        raise ValueError(
+            f"features are {tuple(features.shape)}, and (N, D) is expected, a row an image as it goes into the "
+            "classifier; labels come first: begin(labels, features)"
+        )
+    if labels.dim() not in (1, 2) or len(labels) != len(features) or len(labels) == 0:
+        raise ValueError(
+            f"labels are {tuple(labels.shape)} and features {tuple(features.shape)}: as many of both are expected, "
+            "one or more, labels as ids (N,) or mixtures (N, K)"
+        )
+
+
+def classes_of(labels: Tensor, classes: int | None) -> int:
+    """How many classes there are, once the labels are known to be among them."""
+    if labels.dim() == 2:
+        if classes not in (None, labels.shape[1]) or not bool((labels >= 0).all()):
+            raise ValueError(
+                f"labels are {tuple(labels.shape)}, from {float(labels.min()):g} on: mixtures (N, {classes or 'K'}) "
+                "have a column a class, and shares of 0 or more; ids are (N,)"
+            )
+        return labels.shape[1]
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels are {labels.dtype}, and ids are integers: labels.long() makes them")
+    least, most = int(labels.min()), int(labels.max())
+    if least < 0 or (classes is not None and most >= classes):
+        allowed = "from 0 on" if classes is None else f"from 0 to {classes - 1}, since classes = {classes},"
+        raise ValueError(f"labels are from {least} to {most}, and ids {allowed} are allowed")
+    return most + 1 if classes is None else classes
+
+
+def refuse_unfinite(features: Tensor) -> None:
+    if not bool(features.isfinite().all()):
+        rows = int((~features.isfinite().all(1)).sum())
+        raise ValueError(f"features of {rows} of {len(features)} images are not finite (NaN or infinite): all must be")
+
+
 class Statistics(NamedTuple):
     """What moves with every batch."""
 
@@ -154,6 +196,8 @@ class BDR(nn.Module):
         for name, value in {"m": m, "m_prime": m_prime, "beta": beta}.items():
             if not 0 <= value <= 1:
                 raise ValueError(f"{name} = {value} is not in [0, 1]")
+        if not 0 <= tau < float("inf"):
+            raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
         if formula not in FORMULAS:
             raise ValueError(f"no formula '{formula}'; there are {', '.join(FORMULAS)}")
         if components not in COMPONENTS:
@@ -187,7 +231,10 @@ class BDR(nn.Module):
     @torch.no_grad()
     def begin(self, labels: Tensor, features: Tensor, classes: int | None = None) -> None:
         """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included."""
-        classes = int(labels.max()) + 1 if classes is None else classes
+        refuse_shapes(labels, features)
+        classes = classes_of(labels, classes)
+        refuse_unfinite(features)
+        labels = labels.long() if labels.dim() == 1 else labels  # bytes as an index would be a mask
         # Half precision would let running statistics overflow, and forget small steps.
         features = features.detach().to(torch.promote_types(features.dtype, torch.float32))
         member = memberships(labels, classes, features.dtype)

@@ -26,6 +26,7 @@ from bdr.types import Phase, Stage
 from bdr.version import __version__
 
 NORMALISE = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as `protocol_facts` writes it
+OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")  # an order is a seed; how a method trains is its own
 SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many runs share the machine
 
 
@@ -36,6 +37,7 @@ class Extends:
     run: str  # its folder
     fingerprint: str
     seed: int
+    protocol: str  # a checksum of the facts that results of other methods share with it
     model: str  # the sha256 of its tensors
     phases: int  # that were taken over
     classes: int  # that it knew
@@ -54,11 +56,19 @@ class Extends:
     def record(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if name != "bounds"}
 
-    def facts(self, seed: int) -> dict[str, Any]:
-        """What sets such a run apart from one that trained all of its phases."""
+    def facts(self) -> dict[str, Any]:
+        """What sets such a run apart from one that trained all of its phases, and does not from other methods."""
         further = [seen - old for old, seen in self.bounds[self.phases :]]
-        of_seed = "" if seed == self.seed else f" seed {self.seed}"
-        return {"extends": f"{self.fingerprint}{of_seed}", "further": "+".join(map(str, further))}
+        return {"extends": self.protocol, "further": "+".join(map(str, further))}
+
+    def trained_by(self, seed: int) -> list[Any]:
+        """Which run it was, for the fingerprint; its seed goes without saying where it is the same."""
+        return [self.fingerprint, *([self.seed] if seed != self.seed else [])]
+
+
+def shared_facts(protocol: dict[str, Any]) -> str:
+    """A checksum of what runs of different methods have in common where they can be compared."""
+    return digest({fact: value for fact, value in protocol.items() if fact not in OF_A_METHOD})[:6]
 
 
 def normalisation(info: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -133,9 +143,10 @@ def describe(
 ) -> dict[str, Any]:
     """run.json: what was run, on what, and how to run it again."""
     facts = protocol_facts(config, data, protocol, precision, readout, weights)
-    facts |= extends.facts(config.seed) if extends else {}
+    facts |= extends.facts() if extends else {}
     settings = placeless(config.settings) if weights else config.settings
     made_of = [facts, protocol.order, config.title, settings, told(config.stage), config.stages]
+    made_of += extends.trained_by(config.seed) if extends else []
     return {
         "title": config.title,
         "seed": config.seed,

@@ -14,7 +14,7 @@ from bdr.config import Config, changed, with_settings
 from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, checksums_of_classes, find
 from bdr.data.images import DataSet
-from bdr.describe import Extends, normalisation, short
+from bdr.describe import Extends, normalisation, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.saving import Earlier
 from bdr.errors import BdrError, UsageError, unknown
@@ -47,9 +47,9 @@ def plan_extension(
     bounds = [(line["old"], line["seen"]) for line in run.phases]
     bounds += list(pairwise(accumulate(counts, initial=len(known))))
     mean, std = normalisation(run.info)
-    about = str(path.resolve()), run.fingerprint, run.seed, model, len(run.phases), len(known)
+    about = str(path.resolve()), run.fingerprint, run.seed, shared_facts(run.protocol), model
     order = ",".join(str(data.classes.index(name)) for name in [*known, *new])
-    extends = Extends(*about, mean, std, tuple(bounds))
+    extends = Extends(*about, len(run.phases), len(known), mean, std, tuple(bounds))
     plan = plan_run(changed(config, {"order": order, "phases": None}), out, runs, data, extends)
     refuse_all_images(plan)
     found = exemplars_of(run, state, plan)

@@ -88,5 +88,5 @@ def make_run(folder, title="ucir", seed=1993, skill=0.8, height=1.0, phases=4, d
 def with_protocol(folder, title="ucir", seed=1993, settings=None, **facts):
     """A run under a protocol that is changed in some facts, or with settings of its own."""
     changed = {"protocol": {**PROTOCOL, **facts}, "fingerprint": f"{sorted(facts.items())}{settings}"}
-    config = {"settings": settings or {}, "stage": {"epochs": 20}}
+    config = {"settings": settings or {}, "stage": {"epochs": facts.get("epochs", 20)}}
     return make_run(Path(folder) / str(changed["fingerprint"]), title, seed, config=config, **changed)

@@ -29,6 +29,8 @@ from bdr.records import RunWriter
 BDR = "ucir+cwd+bdr"
 FIELDS = {"base": 4, "step": 3, "memory": "3/class", "val": 0.8, "device": "cpu", "checkpoint_every": 0.0}
 SETTINGS = {"stage.epochs": 2, "stage.batch": 32}
+# Second stages that are long on digits, however short the first is.
+LONG = {"bic": "correction", "der": "balanced", "dytox": "balanced", "podnet": "balanced", "simple-der": "balanced"}
 TIMES = {"seconds", "images_per_second"}
 CHILDREN = multiprocessing.get_context("forkserver")  # torch is imported once; no child inherits a thread
 CHILDREN.set_forkserver_preload(["bdr.commands.training", "bdr.report", "torch._dynamo", "sklearn.datasets", "pytest"])
@@ -101,7 +103,8 @@ class Slow(TwoStages):
 
 def plan(path, what=BDR, runs=None, settings=(), **fields):
     changes = {"share": runs is not None} | FIELDS | fields
-    config, _ = api.configure(what, "digits", [*SETTINGS.items(), *settings], changes)
+    second = [(f"stage.{LONG[name]}.epochs", 2) for name in what.split("+") if name in LONG]
+    config, _ = api.configure(what, "digits", [*SETTINGS.items(), *second, *settings], changes)
     return plan_run(config, path, runs or path.parent)
 
 
@@ -144,7 +147,7 @@ def command(given, log, fatal=None):
     tempfile.tempdir = str(log.parent)  # what a killed one leaves there is swept up with the test
     if fatal is not None:
         die_at(fatal)
-    with log.open("a") as said, redirect_stdout(said), redirect_stderr(said):
+    with log.open("a", buffering=1) as said, redirect_stdout(said), redirect_stderr(said):
         main()
 
 

@@ -286,6 +286,47 @@ def test_unknown_formulas_and_components_are_refused_with_the_list_of_known_ones
         BDR(components="dc")
 
 
+def test_a_negative_strength_is_refused():
+    with pytest.raises(ValueError, match="tau = -1 is not allowed: it is 0 or more"):
+        BDR(tau=-1)
+
+
+IDS, ROWS = torch.tensor([0, 1, 1, 2]), torch.ones(4, DIM)
+
+
+@pytest.mark.parametrize(
+    ("labels", "features", "classes", "sentence"),
+    [
+        (IDS, torch.ones(4, DIM, 2, 2), None, r"features are \(4, .*, 2, 2\), and \(N, D\) is expected"),
+        (ROWS, IDS, None, r"labels come first: begin\(labels, features\)"),
+        (IDS[:3], ROWS, None, r"labels are \(3,\) and features \(4, .*as many of both are expected"),
+        (IDS[:0], ROWS[:0], None, "as many of both are expected, one or more"),
+        (IDS - 1, ROWS, None, "labels are from -1 to 1, and ids from 0 on are allowed"),
+        (IDS, ROWS, 2, "labels are from 0 to 2, and ids from 0 to 1, since classes = 2, are allowed"),
+        (IDS.float(), ROWS, None, "labels are torch.float32, and ids are integers"),
+        (ROWS * math.nan, ROWS, None, "shares of 0 or more"),
+        (ROWS, ROWS, DIM + 1, rf"mixtures \(N, {DIM + 1}\) have a column a class"),
+        (IDS, ROWS * IDS[:, None].where(IDS[:, None] < 2, math.nan), None, "features of 1 of 4 images are not finite"),
+    ],
+)
+def test_what_a_phase_cannot_begin_with_is_said_in_a_sentence(labels, features, classes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        BDR().begin(labels, features, classes)
+
+
+def test_arrays_are_no_tensors():
+    with pytest.raises(TypeError, match=r"labels are a ndarray.* torch.as_tensor\(labels\) makes one"):
+        BDR().begin(IDS.numpy(), ROWS)
+
+
+def test_ids_of_a_byte_begin_a_phase_like_any_others():
+    whole, bytes_ = BDR(), BDR()
+    features = torch.randn(4, DIM)
+    whole.begin(IDS, features)
+    bytes_.begin(IDS.to(torch.uint8), features)
+    assert torch.equal(whole.offset, bytes_.offset)
+
+
 @pytest.mark.parametrize(("labels", "classes", "missing"), [([0, 2], None, "[1]"), ([0, 1], 4, "[2, 3]")])
 def test_a_class_without_any_image_is_refused(labels, classes, missing):
     with pytest.raises(ValueError, match="at least one image of every class") as error:

@@ -7,14 +7,29 @@ import json
 import pytest
 import torch
 
-from bdr.bench.cases import Shape, Timing, configuration, flops_of_step, random_images
+from bdr.bench.cases import (
+    Shape,
+    Timing,
+    configuration,
+    experiment_of,
+    fits_of,
+    flops_of_step,
+    of_a_step,
+    random_images,
+)
+from bdr.bench.growth import bench_growth, check_phases, line_through, show_growth
 from bdr.bench.parts import bench_augment, bench_herding, bench_scaling
 from bdr.bench.run import bench_steps
 from bdr.bench.start import bench_start, summary
 from bdr.bench.tables import ratios, show_measured
+from bdr.errors import UsageError
 from bdr.methods import METHODS
 
 TINY = Shape(classes=8, base=4, step=2, images=8, pixels=8, memory="2/class")
+
+
+def tiny(what: str, **fields):
+    return configuration(what, TINY, {"device": "cpu", "stage": {"batch": 8}} | fields)
 
 
 def timing(case: str, engine: str, phase: str, speed: float) -> Timing:
@@ -34,23 +49,84 @@ def test_ratios_compare_plug_ins_engines_and_the_plain_loop() -> None:
     assert found["speed of graph over a plain loop, ucir, first phase"] == 8.0
 
 
-def test_a_later_step_counts_the_teacher(tmp_path) -> None:
-    config = configuration("ucir", TINY, {"device": "cpu", "net": "small", "stage": {"batch": 8}})
-    data = random_images(TINY)
-    first, later = flops_of_step(config, data, later=False), flops_of_step(config, data, later=True)
+def test_a_later_step_counts_the_teacher() -> None:
+    config, data = tiny("ucir", net="small"), random_images(TINY)
+    first, later = (flops_of_step(config, data, phase) for phase in (0, 1))
     assert 1.2 < later / first < 1.6  # one more forward beside forward and twice that backward
 
 
+@pytest.mark.parametrize("what", ["ucir+aanet", "wa+tade"])
+def test_a_teacher_has_grown_from_the_third_phase_on(what) -> None:
+    config, data = tiny(what, net="small"), random_images(TINY)
+    second, third = (flops_of_step(config, data, phase) for phase in (1, 2))
+    assert third > 1.05 * second
+
+
+def test_every_phase_of_der_rests_one_more_extractor() -> None:
+    config, data = tiny("der", net="small"), random_images(TINY)
+    first, second, third = (flops_of_step(config, data, phase) for phase in (0, 1, 2))
+    assert 1.2 < second / first < 1.6
+    assert third - second == pytest.approx(second - first, rel=0.1)
+
+
+def test_what_alternates_with_a_stage_is_timed_by_the_epoch() -> None:
+    """An epoch of both, over the steps of the first: 4 steps of 2 s and 2 of 3 s are 14 s, 3.5 s a step."""
+    experiment = experiment_of(tiny("ucir+aanet", net="small"), random_images(TINY))
+    main, aside = fits_of(experiment, 1)
+    assert (main.stage.name, aside.stage.name) == ("main", "aggregation")
+    main.steps, aside.steps = 4, 2
+    assert of_a_step(experiment, [main, aside], {main: 2.0, aside: 3.0}.__getitem__) == 3.5
+
+
+def test_pruning_leaves_extractors_of_the_wanted_size_where_nothing_was_trained() -> None:
+    experiment = experiment_of(tiny("simple-der", net="small"), random_images(TINY))
+    fits_of(experiment, 1)
+    before, newest = experiment.method.net.backbone.extractors()
+    share = sum(p.numel() for p in before.parameters()) / sum(p.numel() for p in newest.parameters())
+    assert 0.3 < share <= 0.46
+
+
 @pytest.mark.parametrize("name", METHODS)
-def test_any_method_can_be_timed(name) -> None:
-    config = configuration(f"{name}+cwd", TINY, {"device": "cpu", "stage": {"batch": 8}})
-    assert flops_of_step(config, random_images(TINY), later=True) > 0
+def test_any_method_can_be_timed_in_any_phase(name) -> None:
+    assert flops_of_step(tiny(f"{name}+cwd"), random_images(TINY), 2) > 0
+
+
+def test_a_phase_of_any_number_can_be_timed() -> None:
+    assert TINY.up_to(2) == TINY
+    assert TINY.up_to(9).classes == 4 + 9 * 2
+    with pytest.raises(UsageError, match="--phase 0"):
+        bench_steps(["ucir"], ["eager"], "cpu", None, 8, 1, False, None, phase=0)
+
+
+def test_growth_is_measured_phase_by_phase_and_drawn_out(tmp_path, capsys) -> None:
+    measured = bench_growth("der", 4, "cpu", batch=8, steps=1)
+    show_growth(measured, 50, tmp_path / "growth.json")
+    kept = json.loads((tmp_path / "growth.json").read_text())
+    assert [row["phase"] for row in kept["rows"]] == [0, 1, 2, 3]
+    lines = {line["what"]: line for line in kept["lines"]}
+    assert set(lines) == {"ms/step", "parameters"}  # memory is measured on a GPU alone
+    assert 3.9 < lines["parameters"]["last_over_first"] < 4.2
+    assert 49 < lines["parameters"]["extrapolated_over_first"] < 53
+    assert "phase 49 is extrapolated, not measured" in capsys.readouterr().out
+
+
+def test_a_line_leaves_out_the_phases_in_which_not_all_has_grown() -> None:
+    line = line_through("ms/step", [2.0, 9.0, 4.0, 5.0, 6.0], 49)
+    assert (line.at_zero, line.slope, line.off_percent) == pytest.approx((2.0, 1.0, 0.0), abs=1e-9)
+    assert (line.last_over_first, line.extrapolated) == pytest.approx((3.0, 51.0))
+    assert line.extrapolated_over_first == pytest.approx(25.5)
+
+
+@pytest.mark.parametrize(("phases", "extrapolate", "said"), [(3, 50, "--phases 3"), (5, 4, "--extrapolate 4")])
+def test_too_few_phases_are_refused_before_anything_is_timed(phases, extrapolate, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_phases(phases, extrapolate)
 
 
 @pytest.mark.slow
 def test_steps_are_timed_and_kept(tmp_path, capsys) -> None:
     out = tmp_path / "bench.json"
-    bench_steps(["ucir", "ucir+bdr"], ["eager"], "cpu", None, 8, 2, True, out)
+    bench_steps(["ucir", "ucir+bdr"], ["eager"], "cpu", None, 8, 2, True, out, phase=2)
     kept = json.loads(out.read_text())
     cases = {(each["case"], each["phase"]) for each in kept["timings"]}
     assert cases == {
@@ -61,6 +137,7 @@ def test_steps_are_timed_and_kept(tmp_path, capsys) -> None:
         ("a plain loop", "first"),
     }
     assert all(each["images_per_second"] > 0 for each in kept["timings"])
+    assert {each["number"] for each in kept["timings"] if each["phase"] == "later"} == {2}
     assert "Ratios" in capsys.readouterr().out
 
 

@@ -395,7 +395,8 @@ def test_a_report_writes_its_figures_when_asked(whole, tmp_path):
         *("accuracy.svg", "accuracy.csv", "matrix-0.svg", "offsets.svg"),
         *(f"{series}-phase-{phase:02d}.svg" for series in ("ce-old", "distillation") for phase in (1, 2)),
     }
-    assert all(f"written: {path}" in said.out for path in (tmp_path / "page.html", *figures.iterdir()))
+    assert f"written: {tmp_path / 'page.html'}\n" in said.out
+    assert said.out.endswith(f"written: {len(names)} files in {figures}\n")
 
 
 def test_the_doctor_names_versions_and_the_device():
@@ -498,6 +499,8 @@ def of_pictures(tmp_path_factory):
     said = typed("run", "ucir+bdr", *words, *where, "--set", "stage.epochs=1", "--set", "stage.batch=16")
     assert said.code == 0, said.err
     assert typed("evaluate", place / "run").code == 0
+    shutil.copytree(place / "pictures", place / "grown")
+    shutil.copytree(place / "pictures" / "corner0", place / "grown" / "another")
     shutil.rmtree(place / "pictures")
     return Run.open(place / "run")
 
@@ -505,6 +508,17 @@ def of_pictures(tmp_path_factory):
 def test_a_folder_of_pictures_is_learnt(of_pictures):
     assert sorted(of_pictures.info["classes"]) == ["corner0", "corner1", "corner2", "corner3"]
     assert of_pictures.info["image"][0] == 3
+
+
+def test_classes_that_came_after_a_run_are_named(of_pictures):
+    grown = of_pictures.path.parent / "grown"
+    said = typed("evaluate", of_pictures.path, "--root", grown)
+    assert said.code == 2
+    told = f"{grown} now has 5 classes, and {of_pictures.path} was trained on 4 (new: another): "
+    assert told in " ".join(said.err.split())
+    (of_pictures.path / "DONE").unlink()
+    assert "was trained on 4 (new: another)" in " ".join(typed("resume", of_pictures.path, "--root", grown).err.split())
+    (of_pictures.path / "DONE").touch()
 
 
 def test_a_model_is_loaded_without_the_data(of_pictures):

@@ -23,6 +23,7 @@ from bdr.describe import normalisation
 from bdr.engine.run import Interrupted
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
+from bdr.report.protocols import protocol_key
 
 SETTINGS = {"stage.epochs": 2, "stage.batch": 32}
 PLAIN = {"net": "small", "device": "cpu", "order": "natural", "memory": "3/class", "set": SETTINGS}
@@ -140,7 +141,7 @@ def test_the_records_begin_with_those_of_the_run_that_is_extended(six, eight):
     assert [line.get("taken_over") for line in new.phases] == [old.fingerprint, old.fingerprint, None]
     assert [line["accuracy"] for line in new.phases[:2]] == [line["accuracy"] for line in old.phases]
     assert new.info["extends"]["run"] == str(six.resolve())
-    assert new.info["extends"]["fingerprint"] == old.fingerprint == new.protocol["extends"]
+    assert new.info["extends"]["fingerprint"] == old.fingerprint
     sums = json.loads((six / "phase-01" / "model" / "sums.json").read_text())
     assert new.info["extends"]["model"] == sums["tensors"]
     assert new.info["classes"] == [str(name) for name in range(8)]
@@ -160,7 +161,7 @@ def test_it_is_shown_reported_and_evaluated_like_any_other(eight, typed, tmp_pat
 
 
 def test_it_says_so_if_its_data_has_grown_again(eight):
-    with pytest.raises(UsageError, match=r"has 9 classes and the run was extended to 8.* type bdr extend"):
+    with pytest.raises(UsageError, match=r"now has 9 classes, and .* trained on 8 .new: 8.: .* bdr extend .* the new"):
         api.evaluate(eight, data=digits_of(*range(9)))
 
 
@@ -206,7 +207,17 @@ def test_another_seed_is_another_run(six, places):
     data, plan = digits_of(*range(8)), api.plan_extension
     same, other = plan(six, data)[0].info, plan(six, data, fields={"seed": 7})[0].info
     assert (same["seed"], other["seed"]) == (1993, 7)
-    assert other["protocol"]["extends"] == f"{same['protocol']['extends']} seed 1993"
+    assert other["fingerprint"] != same["fingerprint"]
+
+
+def test_methods_that_are_extended_alike_stand_in_one_table_and_those_that_were_planned_whole_in_another(tmp_path):
+    some, more, plain = digits_of(0, 1, 2), digits_of(0, 1, 2, 3), PLAIN | {"base": 2, "step": 1}
+    for what in ("ucir", "replay"):
+        first = api.run(what, some, out=tmp_path / what, **plain).path
+        api.extend(first, more, out=tmp_path / "runs" / what)
+    api.run("ucir", more, out=tmp_path / "runs" / "whole", **plain)
+    groups = {path.name: protocol_key(Run.open(path)) for path in (tmp_path / "runs").iterdir()}
+    assert groups["ucir"] == groups["replay"] != groups["whole"]
 
 
 def test_images_are_normalised_as_those_of_the_run_were(places):

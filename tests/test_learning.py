@@ -16,8 +16,9 @@ SEEDS = range(1993, 1998)
 # Joint training keeps all. Prompts teach nothing to the random network that digits have: tests/test_prompts.py gives
 # them one that was trained before.
 ELSEWHERE = ("dualprompt", "joint", "l2p")
-# A few epochs of tuning are enough to see that it learns.
-SHORTER = {name: {"stage.balanced.epochs": 20} for name in ("der", "simple-der")}
+# A few epochs of tuning, and larger batches, are enough to see that it learns.
+SHORTER = {name: {"stage.balanced.epochs": 10} for name in ("der", "podnet", "simple-der")}
+SHORTER |= {"bic": {"stage.correction.epochs": 40}, "dytox": {"stage.balanced.epochs": 10, "stage.batch": 32}}
 REHEARSING = [name for name, method in METHODS.items() if method.keeps != ("none",) and name not in ELSEWHERE]
 
 

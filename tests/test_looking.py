@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_skipped_by_name_and_the_rest_is_shown(typed, fol
 def test_runs_without_a_finished_phase_are_listed_in_natural_order(typed, folder):
     _, listed, _ = typed("list", "runs", "--runs", folder)
     assert [line.split()[1] for line in listed.splitlines()] == ["ucir", "ucir", "ucir+bdr"]
-    assert "young  ucir seed 1993: 0/4 phases" in listed
+    assert "young  ucir seed 1993: stopped in phase 0, or still in it; go on with: bdr resume" in listed
     assert "ucir-1993  ucir seed 1993: done, " in listed
 
 

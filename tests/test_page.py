@@ -118,6 +118,16 @@ def test_a_plug_in_that_costs_is_said_to_cost(runs):
     assert re.search(r'<b class="worse">−[\d.]+</b> against UCIR\+BDR', headline(chosen(rows), rows))  # noqa: RUF001
 
 
+def test_nothing_is_the_highest_where_a_method_was_trained_in_two_ways(tmp_path):
+    given = [("ucir", 20), ("ucir+cwd", 2), ("wa", 20)]
+    fair = compare([with_protocol(tmp_path, title) for title, _ in given])
+    mixed = compare([with_protocol(tmp_path, title, epochs=epochs) for title, epochs in given])
+    for comparison, words in ((fair, True), (mixed, False)):
+        rows = rows_of(comparison, comparison.groups[0].protocol)
+        best = max(rows, key=lambda row: row.average)
+        assert ("the highest of 3 methods" in headline(best, rows)) == words
+
+
 def test_names_are_written_as_in_their_papers():
     assert proper("icarl+cwd+mine bdr.beta=0.5") == "iCaRL+CwD+mine bdr.beta=0.5"
 
@@ -140,6 +150,16 @@ def test_protocols_side_by_side_are_warned_of_with_what_differs(two_protocols, t
     assert "2 methods, 2 protocols, 1 seed, 4 runs" in both
     assert both.count("<h2>digits B4 S2, 3 per class</h2>") == 1
     assert outline(both).unbalanced == []
+
+
+def test_the_warning_of_protocols_has_neither_checksums_nor_the_words_of_a_program(tmp_path):
+    facts = [("c9d8e7", "pad 1, flip False", "(0.3,)"), ("f6a5b4", "pad 1, flip True", "(0.5,)")]
+    runs = [
+        with_protocol(tmp_path, source=source, augment=augment, normalise=f"mean {mean}", size=None if place else 8)
+        for place, (source, augment, mean) in enumerate(facts)
+    ]
+    told = page(runs, "Digits").partition("stand side by side")[2].partition("</aside>")[0]
+    assert "They differ in size (8 or –)." in told  # noqa: RUF001
 
 
 def test_the_page_escapes_names_from_outside(tmp_path):
@@ -243,6 +263,23 @@ def test_one_damaged_run_alone_is_an_error_that_names_it(junk, capsys):
     assert not (junk / "page.html").exists()
     with pytest.raises(UsageError, match="there is no run in"):
         report_runs([junk / "nothing"], junk / "page.html", "Digits")
+
+
+def test_a_run_that_was_stopped_in_its_first_phase_is_listed_with_what_to_type(tmp_path, capsys):
+    from bdr.commands.looking import report_runs, show_runs
+    from bdr.commands.upkeep import list_things
+
+    run = make_run(tmp_path / "runs", phases=0, done=False)
+    list_things("runs", tmp_path / "runs")
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{run.path}  ucir seed 1993: stopped in phase 0, or still in it; ")
+    assert said.out.endswith(f"go on with: bdr resume {run.path}\n")
+    assert said.err == ""
+    to_type = f"no run in {tmp_path / 'runs'} has a finished phase yet; go on with: bdr resume {run.path}"
+    with pytest.raises(BdrError, match=to_type):
+        report_runs([tmp_path / "runs"], tmp_path / "page.html", "Digits")
+    with pytest.raises(BdrError, match=to_type):
+        show_runs([tmp_path / "runs"], as_json=False, readout=None)
 
 
 def test_damaged_runs_do_not_stop_those_who_read_them_all(junk):

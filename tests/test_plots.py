@@ -4,6 +4,7 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -169,6 +170,11 @@ def test_many_rows_are_cut_to_the_best_without_settings(tmp_path):
     assert [group.label for group in shown_groups(found)] == ["ucir", "ucir+bdr"]
     assert len(shown_groups(found[1:])) == 8
     assert short_names(found[:3]) == ["ucir", "+bdr", "beta=0.0"]
+    both = [
+        replace(group, label=f"{title} stage.epochs=2")
+        for group, title in zip(found, ("ucir", "ucir+bdr"), strict=False)
+    ]
+    assert short_names(both) == ["ucir epochs=2", "+bdr epochs=2"]
 
 
 def test_phases_are_chosen_with_the_first_and_the_last():

@@ -244,7 +244,7 @@ def test_damaged_runs_are_skipped_with_their_names(tmp_path):
     assert len(warnings) == 4
     for part in ("bad_line/phases.jsonl, line 1 is damaged", "bad_steps/steps.npz is damaged", "lost is not a run"):
         assert part in text
-    assert "young has no finished phase yet" in text
+    assert "no finished phase yet; go on with: bdr resume" in text
 
 
 def test_hidden_folders_are_passed_over_and_runs_are_not_searched_for_others(tmp_path):

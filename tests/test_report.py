@@ -28,7 +28,7 @@ from bdr.report import (
     natural_order,
     run_sheet,
 )
-from bdr.report.groups import group_runs
+from bdr.report.groups import group_runs, protocol_notes
 from bdr.types import Stage
 
 
@@ -110,6 +110,44 @@ def test_a_title_names_phases_that_the_step_does_not_decide(tmp_path):
     assert titles(tmp_path, {"phases": 4}, {"phases": 2})[1] == "digits B4 S2, 3 per class, phases 2"
 
 
+FOLDER = {"data": "imagefolder", "classes": 6, "net": "resnet18", "normalise": "mean (0.5,), std (0.2,)"}
+
+
+def test_a_title_has_nothing_that_only_runs_of_other_data_differ_in(tmp_path):
+    small = FOLDER | {"source": "a1", "size": 8, "augment": "pad 1, flip False, brightness 0"}
+    large = FOLDER | {"source": "b2", "size": 32, "augment": "pad 4, flip False, brightness 0"}
+    assert titles(tmp_path, {"net": "small", "source": "c3"}, small, large) == [
+        "digits B4 S2, 3 per class",
+        "imagefolder B4 S2, 3 per class, size 8",
+        "imagefolder B4 S2, 3 per class, size 32",
+    ]
+
+
+def test_a_title_says_what_differs_without_the_words_of_a_program(tmp_path):
+    given = [("flip True", 0), ("flip False", 0.2)]
+    flips = [{"augment": f"pad 1, {flip}, brightness 0", "held_out": share} for flip, share in given]
+    assert titles(tmp_path, *flips) == [
+        "digits B4 S2, 3 per class, augment pad 1, flip, held out 0",
+        "digits B4 S2, 3 per class, augment pad 1, no flip, held out 0.2",
+    ]
+
+
+def test_protocols_that_differ_in_their_images_alone_are_named_after_the_folder_or_counted(tmp_path):
+    stage = {"stage": {"epochs": 20}}
+    runs = [
+        make_run(tmp_path / name, protocol={**PROTOCOL, "source": name}, config=stage | root)
+        for name, root in {"a1": {"root": "pictures/cats"}, "b2": {"root": "dogs"}, "c3": {}, "d4": {}}.items()
+    ]
+    start = "digits B4 S2, 3 per class"
+    assert [group.protocol for group in group_runs(runs)] == [
+        f"{start}, from cats",
+        f"{start}, from dogs",
+        f"{start} (1)",
+        f"{start} (2)",
+    ]
+    assert protocol_notes(group_runs(runs), runs)[0] == "Each table has a protocol of its own; they differ in images."
+
+
 def test_a_gain_is_over_the_method_without_its_last_plug_in(tmp_path):
     titles = ["wa", "wa+bdr", "icarl", "icarl+cwd+bdr", "ucir+bdr"]
     comparison = compare([with_protocol(tmp_path, title) for title in titles])
@@ -117,6 +155,12 @@ def test_a_gain_is_over_the_method_without_its_last_plug_in(tmp_path):
     assert over == {"wa": "wa", "wa+bdr": "wa", "icarl": "icarl", "icarl+cwd+bdr": "icarl", "ucir+bdr": "ucir+bdr"}
     gains = {row[0]: row[3] for row in comparison_sheets(comparison)[0].rows}
     assert [name for name, gain in gains.items() if gain == "–"] == ["wa", "icarl", "ucir+bdr"]  # noqa: RUF001
+
+
+def test_a_method_gains_nothing_over_itself_with_plug_ins_whichever_is_named_first(runs):
+    comparison = compare([*runs[3:], *runs[:3]])
+    assert [pairs is None for pairs in comparison.differences] == [False, True]
+    assert comparison_sheets(comparison)[0].notes[1] == "gain: difference in average to ucir, ± its standard error."
 
 
 def test_a_gain_is_over_a_row_of_the_same_protocol(two_protocols):
@@ -345,6 +389,42 @@ def test_methods_of_one_table_may_train_in_their_own_ways_and_a_note_says_so(tmp
     comparison = compare(alike)
     assert len(comparison_sheets(comparison)) == 1
     assert "Their training is their own: they differ in epochs." in comparison.notes
+
+
+def held_against(comparison):
+    pairs = zip(comparison.groups, comparison.references, comparison.differences, strict=True)
+    return {group.label: None if gains is None else base.label for group, base, gains in pairs}
+
+
+def test_a_method_trained_for_longer_is_no_base_of_its_plug_ins_and_labels_tell_the_epochs(tmp_path):
+    comparison = compare([with_protocol(tmp_path, "ucir", epochs=20), with_protocol(tmp_path, "ucir+cwd", epochs=2)])
+    assert held_against(comparison) == {"ucir stage.epochs=20": None, "ucir+cwd stage.epochs=2": None}
+    assert "gain" not in comparison_sheets(comparison)[0].header
+    assert any(note.startswith("Rows of ucir differ in their training") for note in comparison.notes)
+
+
+def test_a_gain_is_over_the_row_of_the_same_training(tmp_path):
+    given = [("ucir", 20), ("ucir", 2), ("ucir+cwd", 20), ("ucir+cwd+bdr", 2)]
+    comparison = compare([with_protocol(tmp_path, title, epochs=epochs) for title, epochs in given])
+    assert held_against(comparison) == {
+        "ucir stage.epochs=20": None,
+        "ucir stage.epochs=2": None,
+        "ucir+cwd stage.epochs=20": "ucir stage.epochs=20",
+        "ucir+cwd+bdr stage.epochs=2": "ucir stage.epochs=2",
+    }
+
+
+def test_a_label_leaves_out_drops_that_were_scaled_with_the_epochs(tmp_path):
+    stages = [{"epochs": 20, "drops": [12, 17]}, {"epochs": 2, "drops": [1, 2]}, {"epochs": 2, "drops": [1, 1]}]
+    runs = [make_run(tmp_path / str(i), "ucir", config={"stage": stage}) for i, stage in enumerate(stages)]
+    assert [group.label for group in group_runs(runs[:2])] == ["ucir stage.epochs=20", "ucir stage.epochs=2"]
+    assert group_runs(runs)[2].label == "ucir stage.drops=[1, 1] stage.epochs=2"
+
+
+def test_a_note_says_that_gains_are_over_common_seeds_and_how_many_where_these_are_fewer(tmp_path, runs):
+    assert comparison_sheets(compare(runs))[0].notes[2] == "Gains are over the seeds that both have."
+    fewer = comparison_sheets(compare(runs[2:]))[0].notes[2]
+    assert fewer == "Gains are over the seeds that both have; of ucir+bdr, 1 of 3."
 
 
 def test_a_readout_that_is_not_the_usual_one_stands_in_the_label(tmp_path):

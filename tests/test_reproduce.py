@@ -534,6 +534,15 @@ def test_every_table_fits_a_hundred_columns(folders, capsys, table):
     assert not any("…" in line for line in lines)
 
 
+def test_nothing_is_cut_off_or_broken_on_a_narrow_terminal(folders, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    reproduce(["T4"], "cifar100 & (ucir|cwd)", check=True, device="cpu")
+    said = capsys.readouterr().out
+    assert {"missing", "seed-1993", "resnet18"} <= set(said.split())
+    assert "row, ours over common seeds; same tolerance, 0.5 points." in " ".join(said.split())
+    assert max(map(len, said.partition("Records behind")[0].splitlines())) <= 80
+
+
 def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
     reproduce(["T4"], "cifar100 & S=10", seeds="1", dry_run=True)
     said = capsys.readouterr().out

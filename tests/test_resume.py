@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -170,27 +169,16 @@ def test_lines_written_after_the_last_checkpoint_do_not_stand_twice(place, whole
 # Stops on request
 
 
-def call(*given):
-    """The command line as a process of its own."""
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-m", "bdr.cli", *map(str, given)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_asked_to_stop_it_saves_itself_and_says_how_to_go_on(number, whole, tmp_path):
-    path = tmp_path / "run"
-    process = call(*arguments(path))
-    wait_until(lambda: newest(path) >= 2 or process.poll() is not None)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    path, log = tmp_path / "run", tmp_path / "said"
+    child = start(arguments(path), log)
+    wait_until(lambda: newest(path) >= 2 or not child.is_alive())
+    os.kill(child.pid, number)
+    child.join(60)
+    said = log.read_text()
+    assert child.exitcode == 130
     assert "stopping after this step" in said
     assert f"bdr resume {path}" in said
     assert "Traceback" not in said
@@ -201,13 +189,15 @@ def test_asked_to_stop_it_saves_itself_and_says_how_to_go_on(number, whole, tmp_
 
 @pytest.mark.slow
 def test_asked_twice_it_leaves_at_once(tmp_path):
-    process = call(*arguments(tmp_path / "run", "runs:Slow", **FLAT))
-    assert any("in the second step" in line for line in process.stdout)
-    process.send_signal(signal.SIGINT)
-    assert any("once more to leave at once" in line for line in process.stderr)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    log = tmp_path / "said"
+    child = start(arguments(tmp_path / "run", "runs:Slow", **FLAT), log)
+    wait_until(lambda: log.exists() and "in the second step" in log.read_text())
+    os.kill(child.pid, signal.SIGINT)
+    wait_until(lambda: "once more to leave at once" in log.read_text())
+    os.kill(child.pid, signal.SIGINT)
+    child.join(30)  # half of what its step would take
+    said = log.read_text()
+    assert child.exitcode == 130
     assert "left at once; the last checkpoint is kept" in said
     assert "Traceback" not in said
     assert where(tmp_path / "run") == Position(0, 0, 0, 1)
@@ -500,7 +490,7 @@ def test_every_method_ends_where_the_whole_run_does(name, tmp_path):
     """Stopped in the middle of the first epoch with a teacher, an anchor or a memory."""
     keeps = METHODS[name].keeps
     given = {"memory": "3/class" if "some" in keeps else "0" if "none" in keeps else "all", "phases": 2}
-    whole = train(tmp_path / "whole" / "run", name, **given)
+    whole = train(tmp_path / "whole" / "run", name, checkpoint_every=1000.0, **given)
     path = train_until(Position(1, 0, 0, 2), tmp_path / "stopped" / "run", name, **given)
     api.resume(path)
     assert_equal(path, whole)

@@ -1,10 +1,11 @@
-"""What is timed: a stage of a method in its first or a later phase, on random images, in any engine."""
+"""What is timed: a stage of a method in any of its phases, on random images, in any engine."""
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ from bdr.data.images import DataSet
 from bdr.data.pool import Pool
 from bdr.data.sets import from_arrays
 from bdr.engine.checkpoint import Position
-from bdr.engine.fit import Fit
+from bdr.engine.fit import Fit, set_moving
 from bdr.engine.run import Experiment
-from bdr.engine.step import eager_between_steps
+from bdr.engine.step import eager_between_steps, give_back
 from bdr.recipes import DIGITS_NETS, KEPT, OWN_NETS, cifar100
-from bdr.types import Phase, Stage
+from bdr.types import Phase
 
 NOWHERE = Path("bench-writes-nothing")
 UNTRAINED = {"vit-b16": {"weights": "random"}}  # what weights know does not change how fast they are
@@ -31,14 +32,18 @@ UNTRAINED = {"vit-b16": {"weights": "random"}}  # what weights know does not cha
 
 @dataclass(frozen=True)
 class Shape:
-    """The random data set of a benchmark: CIFAR-100's by default, with fewer images a class."""
+    """The random data set of a benchmark: CIFAR-100's by default."""
 
     classes: int = 100
     base: int = 50
     step: int = 10
-    images: int = 100  # of each class
+    images: int = 500  # of each class
     pixels: int = 32
     memory: str = "20/class"
+
+    def up_to(self, phase: int) -> Shape:
+        """The same with as many classes as it takes to have that phase."""
+        return replace(self, classes=max(self.classes, self.base + phase * self.step))
 
 
 SMALL = Shape(classes=25, base=10, step=5, images=20, pixels=16, memory="4/class")  # for a CPU
@@ -52,11 +57,13 @@ class Timing:
     engine: str
     phase: str  # "first" or "later"
     batch: int
-    images_per_second: float
-    ms_per_step: float
+    images_per_second: float  # of the stage itself, also where another alternates with it
+    ms_per_step: float  # with its share of what alternates with it
     first_step_seconds: float  # compiling and capturing included
-    memory_gib: float | None
+    memory_gib: float | None  # the most that steps held, all that rests included
     teraflops: float  # of useful work a second
+    number: int = 0  # of the phase
+    parameters: int = 0  # kept for inference
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,25 +101,47 @@ def experiment_of(config: Config, data: DataSet) -> Experiment:
     return plan_run(config, NOWHERE, NOWHERE, data).experiment
 
 
-def begun(experiment: Experiment, later: bool) -> tuple[Phase, Pool]:
-    """An untrained network at the start of its first phase, or of its second with memory and teacher in place."""
+def begun(experiment: Experiment, number: int) -> tuple[Phase, Pool]:
+    """The start of a phase, with all in place that the phases before it would leave, but for what training teaches."""
     experiment.settle()
-    first, second = experiment.phases[:2]
-    pool = experiment.begin_phase(first)
-    if not later:
-        return first, pool
-    experiment.select(first, pool)
-    experiment.method.end(first, pool, experiment.memory.rows(experiment.device))
-    experiment.position = Position(1)
-    return second, experiment.begin_phase(second)
+    for earlier in experiment.phases[:number]:
+        pass_untrained(experiment, earlier)
+    phase = experiment.phases[number]
+    return phase, experiment.begin_phase(phase)
 
 
-def fit_of(experiment: Experiment, later: bool) -> Fit:
-    """The first stage of that phase, ready to step."""
-    phase, pool = begun(experiment, later)
-    stage: Stage = experiment.stages[phase.index][0]
-    experiment.begin_stage(phase, pool, 0, stage)
-    return experiment.open_fits(phase, pool, 0, stage)["optimizer"]
+def pass_untrained(experiment: Experiment, phase: Phase) -> None:
+    """All that a run does in a phase, without a step: networks grow, exemplars are chosen, teachers are copied."""
+    pool = experiment.begin_phase(phase)
+    for number, stage in enumerate(experiment.stages[phase.index]):
+        experiment.enter_stage(phase, pool, number, stage)
+        stir(experiment)
+        set_moving(experiment.method, experiment.moving)
+    experiment.conclude(phase, pool)
+    experiment.position = Position(phase.index + 1)
+
+
+@torch.no_grad()
+def stir(experiment: Experiment) -> None:
+    """In place of training, which leaves no two weights equal: of equal ones, pruning would take all."""
+    for parameter in experiment.method.parameters():
+        if parameter.requires_grad:
+            parameter.mul_(torch.empty_like(parameter).uniform_(0.9, 1.1))
+
+
+def fits_of(experiment: Experiment, number: int) -> list[Fit]:
+    """The first stage of that phase, ready to step, and what alternates with it."""
+    phase, pool = begun(experiment, number)
+    return list(experiment.enter_stage(phase, pool, 0, experiment.stages[number][0]).values())
+
+
+def of_a_step(experiment: Experiment, fits: list[Fit], value: Callable[[Fit], float]) -> float:
+    """What a step takes, with its share of what alternates: an epoch of both, over the steps of the first."""
+    total = 0.0
+    for fit in fits:
+        experiment.wake(fit.stage)
+        total += fit.steps / fits[0].steps * value(fit)
+    return total
 
 
 def synchronise(device: torch.device) -> None:
@@ -128,6 +157,15 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - started
 
 
+def first_steps(experiment: Experiment, fits: list[Fit]) -> float:
+    """The seconds of one step of each, compiling and capturing included."""
+    total = 0.0
+    for fit in fits:
+        experiment.wake(fit.stage)
+        total += seconds_of(lambda fit=fit: steps_of(fit, 1), experiment.device)  # type: ignore[misc]
+    return total
+
+
 def steps_of(fit: Fit, count: int) -> None:
     """Steps as epochs make them, the draws included."""
     for place in range(count):
@@ -137,28 +175,49 @@ def steps_of(fit: Fit, count: int) -> None:
         fit.step()
 
 
-def flops_of_step(config: Config, data: DataSet, later: bool) -> int:
+def flops_of_step(config: Config, data: DataSet, number: int) -> int:
     """Multiplications and additions of one eager step, forward and backward, teacher included."""
     experiment = experiment_of(changed(config, {"engine": "eager"}), data)
-    fit = fit_of(experiment, later)
+    return round(of_a_step(experiment, fits_of(experiment, number), counted_flops))
+
+
+def counted_flops(fit: Fit) -> int:
     with FlopCounterMode(display=False) as counter:
         steps_of(fit, 1)
     return int(counter.get_total_flops())
 
 
-def time_case(what: str, later: bool, shape: Shape, data: DataSet, steps: int, fields: dict[str, Any]) -> Timing:
+def seconds_of_step(fit: Fit, steps: int) -> float:
+    """The best of three, after a few steps that do not count."""
+    device = fit.pool.store.device
+    steps_of(fit, min(5, steps))
+    return min(seconds_of(lambda: steps_of(fit, steps), device) for _ in range(3)) / steps
+
+
+def forget_peak(device: torch.device) -> None:
+    """The peak of memory starts anew, at what is in use: not with what cases before this one have left."""
+    gc.collect()  # modules and the steps they are captured in hold each other
+    give_back(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_gib(device: torch.device) -> float | None:
+    return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+
+
+def time_case(what: str, number: int, shape: Shape, data: DataSet, steps: int, fields: dict[str, Any]) -> Timing:
+    """Steps of the first stage of that phase, and of what alternates with it."""
     config = configuration(what, shape, fields)
     experiment = experiment_of(config, data)
     device = experiment.device
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
     with eager_between_steps(experiment.engine):
-        fit = fit_of(experiment, later)
-        first = seconds_of(lambda: steps_of(fit, 1), device)
-        steps_of(fit, min(5, steps))
-        each = min(seconds_of(lambda: steps_of(fit, steps), device) for _ in range(3)) / steps
-    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
-    batch = fit.pool.batch_size(fit.stage, 0)
-    work = flops_of_step(config, data, later) / each / 1e12
-    phase = "later" if later else "first"
-    return Timing(what, experiment.engine, phase, batch, batch / each, 1000 * each, first, peak, work)
+        fits = fits_of(experiment, number)
+        forget_peak(device)
+        first = first_steps(experiment, fits)
+        each = of_a_step(experiment, fits, lambda fit: seconds_of_step(fit, steps))
+    peak, batch = peak_gib(device), fits[0].pool.batch_size(fits[0].stage, 0)
+    work = flops_of_step(config, data, number) / each / 1e12
+    phase, parameters = "later" if number else "first", experiment.method.parameter_count()
+    speed = batch / each, 1000 * each
+    return Timing(what, experiment.engine, phase, batch, *speed, first, peak, work, number, parameters)

@@ -10,7 +10,9 @@ import typer
 if TYPE_CHECKING:
     from bdr.bench.tables import Measured
 
-bench_app = typer.Typer(invoke_without_command=True, help="Measure speed: steps, start, herding, augmentation, growth.")
+bench_app = typer.Typer(
+    invoke_without_command=True, help="Measure speed: steps, start, herding, augmentation, scaling, growth."
+)
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; chosen by itself if not given.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")]
@@ -39,13 +41,14 @@ def bench_steps(
     steps: Annotated[int | None, typer.Option(help="Steps a measurement: 300 on a GPU, 3 on a CPU.")] = None,
     baseline: Annotated[bool, typer.Option(help="Time a plain PyTorch loop with Pillow and a DataLoader too.")] = True,
     analyse: Annotated[bool, typer.Option("--analyse", help="Time later steps with analysis too.")] = False,
+    phase: Annotated[int, typer.Option(help="The later phase that is timed beside the first.")] = 1,
     out: Out = None,
 ) -> None:
     """Time training steps, first and later phase, with and without plug-ins, all in one run as ratios."""
     from bdr.bench.run import bench_steps as measure
 
     cases = what or ["ucir", "ucir+cwd", "ucir+bdr"]
-    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out, analyse)
+    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out, analyse, phase)
 
 
 @bench_app.command("herding")
@@ -87,6 +90,26 @@ def bench_scaling(
     from bdr.bench.parts import bench_scaling as measure
 
     show(measure(device or "auto", classes or [10, 100, 1000], memory or [5, 20], steps), out)
+
+
+@bench_app.command("growth")
+def bench_growth(
+    what: Annotated[str, typer.Argument(help="What grows: der, simple-der, dytox, ucir+aanet.")] = "der",
+    phases: Annotated[int, typer.Option(help="Phases that are timed, one by one.")] = 5,
+    extrapolate: Annotated[int, typer.Option(help="The number of phases that straight lines are drawn out to.")] = 50,
+    engine: Annotated[str | None, typer.Option(help="eager, compile, graph.")] = None,
+    device: Device = None,
+    net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps a measurement: 100 on a GPU, 3 on a CPU.")] = None,
+    out: Out = None,
+) -> None:
+    """Time, memory and parameters of a step, phase by phase, and the straight lines through them."""
+    from bdr.bench.growth import bench_growth as measure
+    from bdr.bench.growth import check_phases, show_growth
+
+    check_phases(phases, extrapolate)
+    show_growth(measure(what, phases, device or "auto", engine, net, batch, steps), extrapolate, out)
 
 
 @bench_app.command("start")

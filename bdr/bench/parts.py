@@ -48,7 +48,7 @@ def bench_augment(device: str, batch: int, steps: int) -> Measured:
     shape = Shape(classes=10, base=5, step=5, images=100)
     data = random_images(shape)
     experiment = experiment_of(configuration("ucir", shape, {"device": str(where), "net": "small"}), data)
-    _, pool = begun(experiment, later=False)
+    _, pool = begun(experiment, 0)
     epoch = pool.epoch(Stage(batch=batch), 0, 0)
     pool.store.augmented(epoch.rows[0], epoch.draws.at(0))
     ours = seconds_of(lambda: [pool.store.augmented(epoch.rows[0], epoch.draws.at(0)) for _ in range(steps)], where)
@@ -73,7 +73,7 @@ def bench_scaling(device: str, classes: Sequence[int], memories: Sequence[int], 
             shape = Shape(count, count // 2, count // 2, max(4, memory), 32 if gpu else 8, f"{memory}/class")
             fields: dict[str, Any] = {"device": str(where)}
             fields["stage"] = {"batch": 128 if gpu else 32}
-            timing = time_case("ucir+bdr", True, shape, random_images(shape), steps or (200 if gpu else 3), fields)
+            timing = time_case("ucir+bdr", 1, shape, random_images(shape), steps or (200 if gpu else 3), fields)
             speed = {"ms/step": timing.ms_per_step, "images/s": timing.images_per_second}
             measured.add({"classes": count, "memory": f"{memory}/class"} | speed)
     return measured

@@ -13,9 +13,10 @@ from rich.console import Console
 from bdr.assemble import choose_device
 from bdr.bench.baseline import time_baseline
 from bdr.bench.cases import SMALL, Shape, Timing, plain_net, random_images, seconds_of, time_case
-from bdr.bench.tables import keep, ratio_table, ratios, speed_table
+from bdr.bench.tables import in_phase, keep, ratio_table, ratios, speed_table
 from bdr.describe import describe_device
 from bdr.engine.step import choose_engine
+from bdr.errors import UsageError
 
 
 def bench_steps(
@@ -28,11 +29,15 @@ def bench_steps(
     baseline: bool,
     out: Path | None,
     analyse: bool = False,
+    phase: int = 1,
 ) -> None:
-    """Times every case in every engine, first and later phase, and prints speeds and ratios."""
+    """Times every case in every engine, in its first phase and in a later one, and prints speeds and ratios."""
     where = choose_device(device)
     gpu = where.type == "cuda"
     shape, steps = (Shape(), steps or 300) if gpu else (SMALL, steps or 3)
+    if phase < 1:
+        raise UsageError(f"--phase {phase}: the later phase that is timed is 1 or more; the first is timed anyway")
+    shape = shape.up_to(phase)
     fields: dict[str, Any] = {"device": str(where)} | ({"net": net} if net else {})
     size = batch or (128 if gpu else 32)
     data = random_images(shape)
@@ -40,13 +45,13 @@ def bench_steps(
     console, timings = Console(highlight=False), []
     for engine in chosen:
         choose_engine(engine, where)
-        for later in (False, True):
+        for number in (0, phase):
             for case in what:
                 config = fields | {"engine": engine, "stage": {"batch": size}}
-                timings.append(time_case(case, later, shape, data, steps, config))
+                timings.append(time_case(case, number, shape, data, steps, config))
                 console.print(line_of(timings[-1]), markup=False)
-                if analyse and later:  # nothing is analysed in a first phase
-                    looked = time_case(case, later, shape, data, steps, config | {"analyse": True})
+                if analyse and number:  # nothing is analysed in a first phase
+                    looked = time_case(case, number, shape, data, steps, config | {"analyse": True})
                     timings.append(replace(looked, case=f"{case} --analyse"))
                     console.print(line_of(timings[-1]), markup=False)
     if baseline:
@@ -56,13 +61,15 @@ def bench_steps(
 
 
 def line_of(timing: Timing) -> str:
-    where = f"{timing.case}, {timing.engine}, {timing.phase} phase"
+    where = f"{timing.case}, {timing.engine}, {in_phase(timing)}"
     return f"{where}: {timing.images_per_second:,.0f} images/s, {timing.ms_per_step:.3f} ms"
 
 
 def report(console: Console, timings: list[Timing], reference: str, device: torch.device, out: Path | None) -> None:
     peak, found = bf16_peak(device), ratios(timings, reference)
-    console.print(speed_table(timings, peak, f"{describe_device(device)['name']}, batch {timings[0].batch}"))
+    later = max(each.number for each in timings)
+    about = f"{describe_device(device)['name']}, batch {timings[0].batch}, phases 0 and {later}"
+    console.print(speed_table(timings, peak, about))
     console.print(ratio_table(found))
     if out is not None:
         measured = {"timings": [each.as_dict() for each in timings], "ratios": found, "bf16_peak_teraflops": peak}

@@ -48,10 +48,16 @@ def show_measured(measured: Measured, out: Path | None) -> None:
         console.print(f"written: {out}", markup=False)
 
 
+def in_phase(timing: Timing) -> str:
+    return f"{timing.phase} phase ({timing.number})" if timing.number else f"{timing.phase} phase"
+
+
 def in_words(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.2f}"
 
 
 def keep(out: Path, measured: dict[str, Any], device: torch.device) -> None:

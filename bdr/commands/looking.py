@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run, is_begun
+from bdr.records import Run, find_runs, is_begun
 from bdr.terminal import err, out
 
 if TYPE_CHECKING:
@@ -34,11 +34,20 @@ def readable(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], lis
     runs, skipped = gather(paths, begun)
     for warning in skipped:
         err.print(f"warning: {warning}", markup=False, soft_wrap=True)
-    if not runs and skipped:
-        raise BdrError(f"no run in {', '.join(map(str, paths))} can be read; the warnings above say why")
     if not runs:
-        raise UsageError(f"there is no run in {', '.join(map(str, paths))}; make one with: bdr run ucir+cwd+bdr")
+        raise nothing_in(paths, skipped)
     return runs, skipped
+
+
+def nothing_in(paths: Sequence[Path], skipped: Sequence[str]) -> BdrError:
+    """Why there is nothing to look at, and what to type: to make a run, or to go on with one."""
+    names = ", ".join(map(str, paths))
+    begun = [run for path in paths for run in find_runs(path, begun=True)[0] if not run.phases]
+    if begun:
+        return BdrError(f"no run in {names} has a finished phase yet; go on with: bdr resume {begun[0].path}")
+    if skipped:
+        return BdrError(f"no run in {names} can be read; the warnings above say why")
+    return UsageError(f"there is no run in {names}; make one with: bdr run ucir+cwd+bdr")
 
 
 def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None, reference: str | None = None) -> None:
@@ -73,10 +82,9 @@ def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | N
     from bdr.report import write_figures, write_page
 
     runs, skipped = readable(paths)
-    page_path = write_page(runs, page, title, skipped=skipped)
-    written = [page_path, *(write_figures(runs, figures) if figures else [])]
-    for path in written:
-        out.print(f"written: {path}", markup=False, soft_wrap=True)
+    out.print(f"written: {write_page(runs, page, title, skipped=skipped)}", markup=False, soft_wrap=True)
+    if figures:
+        out.print(f"written: {len(write_figures(runs, figures))} files in {figures}", markup=False, soft_wrap=True)
 
 
 def draw_figure(which: str, paths: Sequence[Path], place: Path, formats: str | None, phase: int | None) -> None:

@@ -53,6 +53,8 @@ def first_line(thing: Any) -> str:
 
 
 def about_run(run: Run) -> str:
+    if not run.phases:
+        return f"{run.title} seed {run.seed}: stopped in phase 0, or still in it; go on with: bdr resume {run.path}"
     state = "done" if run.done else f"{len(run.phases)}/{len(run.info['phases'])} phases"
     last = "" if run.last_accuracy is None else f", {run.last_accuracy:.2f} %"
     return f"{run.title} seed {run.seed}: {state}{last}"

@@ -208,11 +208,7 @@ class Experiment:
         return pool
 
     def run_stage(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> None:
-        if stage.draw == "memory" and not self.memory.covers(phase):
-            self.select(phase, pool)
-        if not self.position.in_stage:
-            self.begin_stage(phase, pool, number, stage)
-        fits = self.open_fits(phase, pool, number, stage)
+        fits = self.enter_stage(phase, pool, number, stage)
         restore_fits(self, fits)
         self.listener.stage_begins(phase, number, stage, self.position.epoch)
         for epoch in range(self.position.epoch, stage.epochs):
@@ -220,6 +216,14 @@ class Experiment:
         set_moving(self.method, self.moving)
         self.position = Position(phase.index, number + 1)
         self.save()
+
+    def enter_stage(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> dict[str, Fit]:
+        """A stage that is ready to step, with the exemplars that it trains on."""
+        if stage.draw == "memory" and not self.memory.covers(phase):
+            self.select(phase, pool)
+        if not self.position.in_stage:
+            self.begin_stage(phase, pool, number, stage)
+        return self.open_fits(phase, pool, number, stage)
 
     def open_fits(self, phase: Phase, pool: Pool, number: int, stage: Stage) -> dict[str, Fit]:
         """What a stage fits: its own objective, and the one that alternates with it."""
@@ -328,7 +332,8 @@ class Experiment:
         state = {name: {key: float(value) for key, value in each.items()} for name, each in told.items() if each}
         self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)
 
-    def end_phase(self, phase: Phase, pool: Pool, stages: Sequence[Stage]) -> None:
+    def conclude(self, phase: Phase, pool: Pool) -> None:
+        """What a phase leaves to the next: exemplars, teacher, corrections, class means."""
         if not self.memory.covers(phase):
             self.select(phase, pool)
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "end"))
@@ -336,6 +341,9 @@ class Experiment:
         self.correct(phase)
         self.settle()
         self.method.remember(phase, pool, self.memory.rows(self.device))
+
+    def end_phase(self, phase: Phase, pool: Pool, stages: Sequence[Stage]) -> None:
+        self.conclude(phase, pool)
         line = self.evaluate(phase)
         line["parameters"] = self.method.parameter_count()
         line["steps_per_epoch"] = pool.steps(stages[0], 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -232,7 +232,14 @@ def show(sheet: Sheet, markdown: bool) -> None:
     if markdown:
         print(as_markdown(sheet))
     else:
-        Console(highlight=False).print(as_rich(sheet))
+        print_sheet(sheet, Console(highlight=False))
+
+
+def print_sheet(sheet: Sheet, console: Console) -> None:
+    """The table uncropped, since a number without its end is another; the notes below it, as wide as the terminal."""
+    console.print(as_rich(replace(sheet, notes=[]), console.width), crop=False)
+    for note in sheet.notes:
+        console.print(note, markup=False)
 
 
 def say(title: str, lines: Sequence[str], markdown: bool) -> None:

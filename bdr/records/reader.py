@@ -132,7 +132,7 @@ def _open_whole(path: Path, begun: bool) -> Run:
     """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
     run = Run.open(path)
     if not run.phases and not begun:
-        raise BdrError(f"{path} has no finished phase yet")
+        raise BdrError(f"no finished phase yet; go on with: bdr resume {path}")
     if not all(isinstance(line.get(key), kind) for line in run.phases for key, kind in OF_A_PHASE.items()):
         raise damaged(path / "phases.jsonl", "a line without a usable phase, seen or accuracy")
     _ = run.epochs, run._step_rows

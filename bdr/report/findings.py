@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bdr.metrics import OverSeeds, over_seeds
-from bdr.report.groups import Group
+from bdr.report.groups import Group, all_trained_alike
 from bdr.report.html import Html, join, tag
 from bdr.report.pairing import common_seeds
 from bdr.report.plots.choice import has_own_settings
@@ -100,8 +100,10 @@ def headline(row: Row, rows: Sequence[Row]) -> Html:
         worse = row.gain.mean < 0
         amount = tag("b", number(row.gain.mean, sign=True), **({"class_": "worse"} if worse else {}))
         return join(f"{start}, ", amount, f" {'against' if worse else 'over'} {proper(row.base.label)}")
-    best = max(rows, key=lambda each: each.average) is row
-    return join(f"{start}, the highest of {len(rows)} methods" if len(rows) > 1 and best else start)
+    best = len(rows) > 1 and max(rows, key=lambda each: each.average) is row
+    # a row that was trained longer than another of its method wins nothing
+    fair = all_trained_alike([each.group for each in rows])
+    return join(f"{start}, the highest of {len(rows)} methods" if best and fair else start)
 
 
 def evidence(row: Row) -> str:

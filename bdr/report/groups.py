@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 
 from bdr.metrics import summary
 from bdr.records import Run, differences
-from bdr.report.protocols import ITS_OWN, TRAINING, protocol_key, protocol_titles, settings_of
+from bdr.report.protocols import (
+    IN_A_WORD,
+    TRAINING,
+    protocol_key,
+    protocol_titles,
+    settings_of,
+    telling_facts,
+)
+from bdr.report.training import method_of, trained_alike, training_told
 
 Thing = TypeVar("Thing")
 MOST_NAMED = 5  # a note that would name as many methods says how many they are instead
@@ -71,10 +79,14 @@ def titled(run: Run, readout: str | None) -> str:
     return run.title if readout or run.readout == "cnn" else f"{run.title} ({run.readout})"
 
 
-def _labelled(parts: list[list[Run]], readout: str | None) -> list[tuple[str, list[Run]]]:
-    """The title, with the settings that not all parts share; a default was not given, and is not named."""
+def _labelled(parts: list[list[Run]], readout: str | None, training: set[str]) -> list[tuple[str, list[Run]]]:
+    """The title, with the settings that not all parts share; a default was not given, and is not named.
+
+    `training` names what rows of the same method, with whatever plug-ins, do not share of their stages.
+    """
     given = [settings_of(part[0]) for part in parts]
-    names = sorted({name for each in given for name in each if any(other.get(name) != each[name] for other in given)})
+    own = {name for each in given for name in each if any(other.get(name) != each[name] for other in given)}
+    names = sorted({name for name in own if not name.startswith("stage.")} | training)
     told = [[f"{name}={mine[name]}" for name in names if name in mine] for mine in given]
     labels = [" ".join([titled(part[0], readout), *settings]) for part, settings in zip(parts, told, strict=True)]
     return [
@@ -98,8 +110,12 @@ def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:
         _group(label, alike, protocol, readout)
         for protocol, comparable in zip(titles, sharing, strict=True)
         for same_title in _partition(comparable, lambda run: run.title)
-        for label, alike in _labelled(_alike(same_title), readout)
+        for label, alike in _labelled(_alike(same_title), readout, _training_told(same_title[0], comparable))
     ]
+
+
+def _training_told(run: Run, comparable: list[Run]) -> set[str]:
+    return training_told([other for other in comparable if method_of(other) == method_of(run)])
 
 
 def _group(label: str, runs: list[Run], protocol: str, readout: str | None) -> Group:
@@ -118,6 +134,7 @@ def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
     return [
         _protocol_note(groups),
         *_training_note(groups),
+        *_mixed_training_note(groups),
         *(_left_out(run) for run in runs if run.path not in used),
         *(_unfinished(run) for group in groups for run in group.runs if not run.done),
         *_seeds_note(groups),
@@ -128,8 +145,8 @@ def _protocol_note(groups: list[Group]) -> str:
     sharing = by_protocol(groups)
     orders = "The class orders are not the same for all methods: gains are over common ones only."
     if len(sharing) > 1:
-        different = differences([group.runs[0] for group in groups])
-        named = ", ".join(fact for fact in different if fact not in ITS_OWN)
+        different = telling_facts([group.runs[0] for group in groups])
+        named = ", ".join(IN_A_WORD.get(fact, fact.replace("_", " ")) for fact in different)
         told = f"Each table has a protocol of its own; they differ in {named}."
         return f"{told} {orders}" if any(map(_orders_differ, sharing)) else told
     if _orders_differ(groups):
@@ -139,9 +156,24 @@ def _protocol_note(groups: list[Group]) -> str:
 
 def _training_note(groups: list[Group]) -> list[str]:
     """Methods of one table may train in their own ways; who compares them should know."""
-    own = [differences([group.runs[0] for group in comparable]) for comparable in by_protocol(groups)]
+    several = [each for each in by_protocol(groups) if len({method_of(group.runs[0]) for group in each}) > 1]
+    own = [differences([group.runs[0] for group in comparable]) for comparable in several]
     different = [words for fact, words in TRAINING.items() if any(fact in each for each in own)]
     return [f"Their training is their own: they differ in {', '.join(different)}."] if different else []
+
+
+def _mixed_training_note(groups: list[Group]) -> list[str]:
+    of_methods = [part for each in by_protocol(groups) for part in _partition(each, lambda g: method_of(g.runs[0]))]
+    mixed = dict.fromkeys(method_of(part[0].runs[0]) for part in of_methods if not all_trained_alike(part))
+    if not mixed:
+        return []
+    return [f"Rows of {', '.join(mixed)} differ in their training: a gain is over a row of the same training, if any."]
+
+
+def all_trained_alike(groups: list[Group]) -> bool:
+    """Whether each row was trained as every other row of its method."""
+    methods = _partition([group.runs[0] for group in groups], method_of)
+    return all(trained_alike(runs[0], other) for runs in methods for other in runs)
 
 
 def _orders_differ(groups: list[Group]) -> bool:

@@ -10,6 +10,7 @@ from bdr.errors import unknown
 from bdr.metrics import SCALARS, OverSeeds, spread
 from bdr.report.groups import Group, by_protocol
 from bdr.report.protocols import settings_of
+from bdr.report.training import method_of, trained_alike
 
 
 def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]:
@@ -24,14 +25,19 @@ def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]
 
 
 def built_on(group: Group, groups: list[Group]) -> Group | None:
-    """The method with fewer of its plug-ins, the last one left out first; else the first row of the same method."""
+    """The method with fewer of its plug-ins, the last one left out first; else the first row with no more of them.
+
+    Rows of another training are passed over: a difference to them is no plug-in's.
+    """
     method, *plugins = group.runs[0].title.split("+")
+    alike = [other for other in groups if trained_alike(group.runs[0], other.runs[0])]
     for kept in reversed(range(len(plugins))):
         title = "+".join([method, *plugins[:kept]])
-        if fewer := [other for other in groups if other.runs[0].title == title]:
+        if fewer := [other for other in alike if other.runs[0].title == title]:
             left_out = plugins[kept:]
             return min(fewer, key=lambda other: (apart(group, other, left_out), len(other.label)))
-    return next(other for other in groups if other.runs[0].title.split("+")[0] == method)
+    of_method = [other for other in alike if method_of(other.runs[0]) == method]
+    return next(other for other in of_method if other.runs[0].title.count("+") <= len(plugins))
 
 
 def apart(group: Group, other: Group, left_out: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bdr.records import Run, differences
@@ -16,8 +17,14 @@ ALWAYS_NAMED = (*NAMED_FIRST, "memory")
 DECIDED_BY = {
     "phases": ("data", "base", "step"),
     "herding": ("data", "memory"),
+    "augment": ("data", "size"),
     "source": ("data", "size"),
+    "classes": ("data", "source"),
+    "normalise": ("data", "source"),
 }
+# facts whose values are checksums and tuples: what they are about is told instead
+IN_A_WORD = {"source": "images", "normalise": "normalisation", "weights": "weights", "extends": "extended run"}
+PYTHONS_WORDS = {"flip True": "flip", "flip False": "no flip", "brightness 0": ""}
 
 
 # How a method trains is part of it: such facts do not part methods, and a note names those that differ.
@@ -41,17 +48,58 @@ def protocol_key(run: Run) -> str:
 
 
 def protocol_titles(runs: Sequence[Run]) -> list[str]:
-    """`CIFAR-100 B50 S10, 20/class` for one run of each protocol, with every further fact that tells them apart."""
-    different = [fact for fact in differences(list(runs)) if fact not in (*ALWAYS_NAMED, *ITS_OWN)]
-    further = [fact for fact in different if not is_decided(fact, runs)]
-    return [title_of(run.protocol, further) for run in runs]
+    """`CIFAR-100 B50 S10, 20/class` for one run of each protocol, with every further fact that tells them apart.
+
+    Runs of other data are told apart by these, and add nothing.
+    """
+    same_data = [[other for other in runs if other.protocol.get("data") == run.protocol.get("data")] for run in runs]
+    titles = [title_of(run.protocol, further_facts(others)) for run, others in zip(runs, same_data, strict=True)]
+    pairs = zip(titles, runs, strict=True)
+    placed = [with_place(title, run) if titles.count(title) > 1 else title for title, run in pairs]
+    return numbered(placed)
+
+
+def further_facts(runs: Sequence[Run]) -> list[str]:
+    unnamed = (*ALWAYS_NAMED, *IN_A_WORD)
+    return [fact for fact in telling_facts(runs) if fact not in unnamed]
+
+
+def telling_facts(runs: Sequence[Run]) -> list[str]:
+    """Facts in which protocols differ, but for those that others decide as a rule."""
+    different = [fact for fact in differences(list(runs)) if fact not in ITS_OWN]
+    return [fact for fact in different if fact == "data" or not is_decided(fact, runs)]
 
 
 def title_of(facts: dict[str, Any], further: Sequence[str]) -> str:
     named = facts | {"data": PROPER_NAMES.get(str(facts.get("data")), facts.get("data"))}
     first = " ".join(form.format(named[fact]) for fact, form in NAMED_FIRST.items() if facts.get(fact) is not None)
     memory = [str(facts["memory"])] if "memory" in facts else []
-    return ", ".join([*([first] if first else []), *memory, *(f"{fact} {facts.get(fact)}" for fact in further)])
+    told = [f"{fact.replace('_', ' ')} {in_words(facts[fact])}" for fact in further if facts.get(fact) is not None]
+    return ", ".join([*([first] if first else []), *memory, *told])
+
+
+def in_words(value: Any) -> str:
+    """`pad 1, no flip` for pad 1, flip False, brightness 0"""
+    parts = [PYTHONS_WORDS.get(part, part) for part in str(value).split(", ")]
+    return ", ".join(part for part in parts if part)
+
+
+def with_place(title: str, run: Run) -> str:
+    """The title, with where the images were and what they were normalised with."""
+    config = run.info.get("config") or {}
+    root, statistics = config.get("root"), config.get("statistics") or "default"
+    place = [f"from {Path(root).name}"] if root else []
+    return ", ".join([title, *place, *([] if statistics == "default" else [f"statistics {statistics}"])])
+
+
+def numbered(titles: Sequence[str]) -> list[str]:
+    """Each once: what no words tell apart is counted."""
+    found: dict[str, int] = {}
+    told = []
+    for title in titles:
+        found[title] = found.get(title, 0) + 1
+        told.append(f"{title} ({found[title]})" if titles.count(title) > 1 else title)
+    return told
 
 
 def file_name(protocol: str) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bdr.metrics import OverSeeds
-from bdr.records import differences
 from bdr.report.groups import Group, by_protocol
 from bdr.report.html import Html, join, listing, table, tag
 from bdr.report.plots import shown_groups
-from bdr.report.protocols import ITS_OWN
+from bdr.report.protocols import IN_A_WORD, in_words, telling_facts
 from bdr.report.sheets import Sheet
 from bdr.report.significance import FEWEST, paired_p, told_p
 from bdr.report.style import key
@@ -101,15 +100,17 @@ def warnings_of(comparison: Comparison, skipped: Sequence[str]) -> Html:
 def _protocol_warning(groups: list[Group]) -> Html:
     if not several(groups):
         return Html("")
-    found = differences([group.runs[0] for group in groups])
-    told = [f"{fact} ({_values(values)})" for fact, values in found.items() if fact not in ITS_OWN]
+    runs = [group.runs[0] for group in groups]
+    told = [_told(fact, [run.protocol.get(fact) for run in runs]) for fact in telling_facts(runs)]
     heading = tag("h2", f"{len(by_protocol(groups))} protocols stand side by side")
     reading = f"Compare numbers within a table, never across. They differ in {', '.join(told)}."
     return tag("aside", heading, tag("p", reading), class_="warning protocols")
 
 
-def _values(values: list[object]) -> str:
-    return " or ".join(dict.fromkeys(NOTHING if value is None else str(value) for value in values))
+def _told(fact: str, values: list[object]) -> str:
+    """`step (2 or 5)`"""
+    words = dict.fromkeys(NOTHING if value is None else in_words(value) for value in values)
+    return IN_A_WORD.get(fact) or f"{fact.replace('_', ' ')} ({' or '.join(words)})"
 
 
 def _skipped_warning(skipped: Sequence[str]) -> Html:

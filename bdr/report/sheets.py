@@ -49,11 +49,24 @@ def width_of(sheet: Sheet) -> int:
     return 1 + sum(1 + max(map(_width, column)) for column in zip(sheet.header, *sheet.rows, strict=True))
 
 
-def least_width(sheet: Sheet) -> int:
-    """The same where names break at blanks, and only there."""
-    words = [word for row in [sheet.header, *sheet.rows] for word in row[0].split()]
-    others = Sheet(sheet.title, sheet.header[1:], [row[1:] for row in sheet.rows])
-    return 1 + max(map(len, words), default=0) + width_of(others)
+def _widths(sheet: Sheet) -> list[tuple[int, int]]:
+    """For each column the least width, where words break at blanks and only there, and the one that it likes."""
+    liked = [max(map(_width, column)) for column in zip(sheet.header, *sheet.rows, strict=True)]
+    words = [_longest_word(column) for column in zip(sheet.header, *sheet.rows, strict=True)]
+    return [(words[at] if at in sheet.texts else width, width) for at, width in enumerate(liked)]
+
+
+def fitted_widths(sheet: Sheet, width: int | None) -> list[int]:
+    """Widths of the columns: words move below each other where there is most to win, until all fits or none is left."""
+    least, now = (list(each) for each in zip(*_widths(sheet), strict=True))
+    while width is not None and 1 + sum(1 + each for each in now) > width and now != least:
+        most = max(range(len(now)), key=lambda at: now[at] - least[at])
+        now[most] -= 1
+    return now
+
+
+def _longest_word(column: Sequence[str]) -> int:
+    return max((len(word) for cell in column for word in cell.split()), default=0)
 
 
 def _width(cell: str) -> int:
@@ -85,13 +98,13 @@ def _rich_table(sheet: Sheet, width: int | None) -> Table:
 
     caption = Text("\n".join(sheet.notes)) if sheet.notes else None
     table = Table(title=Text(sheet.title), caption=caption, caption_justify="left", box=box.SIMPLE_HEAD, padding=0)
-    if width is not None and least_width(sheet) > width:
-        table.width = least_width(sheet)  # rather than numbers in pieces
     for index, name in enumerate(sheet.header):
         words = index in sheet.texts
         table.add_column(Text(name), justify="left" if words else "right", overflow="fold", no_wrap=not words)
-    if 0 in sheet.texts:
-        table.columns[0].min_width = max(len(word) for row in [sheet.header, *sheet.rows] for word in row[0].split())
+    for column, (least, _), wide in zip(table.columns, _widths(sheet), fitted_widths(sheet, width), strict=True):
+        column.min_width, column.width = least, None if width is None else wide
+    if width is not None:
+        table.width = 1 + sum(1 + wide for wide in fitted_widths(sheet, width))  # wider, rather than numbers in pieces
     for row in sheet.rows:
         # Text, since a class may be called "[red]"; no space around ±, where a terminal would break the line
         table.add_row(*(Text(cell.replace(" ± ", "±")) for cell in row))

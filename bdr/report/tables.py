@@ -10,7 +10,7 @@ from typing import Any
 from bdr.errors import UsageError
 from bdr.metrics import OverSeeds, over_seeds, summary
 from bdr.records import Run
-from bdr.report.groups import Group, by_protocol, group_runs, protocol_notes, readout_of
+from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes, readout_of
 from bdr.report.pairing import paired_differences, references_of
 from bdr.report.sheets import Sheet
 
@@ -95,13 +95,26 @@ def _reading(comparison: Comparison) -> list[str]:
     notes = ["Accuracies in percent; mean ± sample standard deviation over seeds."]
     if _has_gains(comparison):
         notes.append(f"gain: difference in average to {_reference(comparison)}, ± its standard error.")
+        notes.append(f"Gains are over the seeds that both have{_fewer_seeds(comparison)}.")
     return notes
+
+
+def _fewer_seeds(comparison: Comparison) -> str:
+    """`; of ucir+bdr, 1 of 3` where a gain is of fewer seeds than its row."""
+    pairs = zip(comparison.groups, comparison.differences, strict=True)
+    counts = [(group, gains["average"].n) for group, gains in pairs if gains]
+    fewer = [f"of {group.label}, {n} of {len(group.runs)}" for group, n in counts if n < len(group.runs)]
+    if len(fewer) >= MOST_NAMED:
+        return f"; in {len(fewer)} rows these are fewer than the row's"
+    return "".join(f"; {each}" for each in fewer)
 
 
 def _reference(comparison: Comparison) -> str:
     several = len(by_protocol(comparison.groups)) > 1
     if comparison.wanted is None:
-        return comparison.groups[0].label if len(comparison.groups) == 2 else "the row without the last plug-in"
+        pairs = zip(comparison.references, comparison.differences, strict=True)
+        bases = [base.label for base, gains in pairs if base and gains]
+        return bases[0] if len(comparison.groups) == 2 else "the row without the last plug-in"
     lacking = f" ({NOTHING} in a table without it)" if None in comparison.references else ""
     return f"{comparison.wanted} of {'its table' if several else 'the same protocol'}{lacking}"
 

@@ -36,13 +36,23 @@ def average_of(group: Group) -> float:
 def short_names(groups: Sequence[Group]) -> list[str]:
     """Names for the ends of lines: without the method that all share, and settings without their owner."""
     methods = {group.label.split()[0].split("+")[0] for group in groups}
-    return [_short(group.label, len(methods) == 1 and len(groups) > 1) for group in groups]
+    shared = len(methods) == 1 and len(groups) > 1
+    told = [_settings(group.label) for group in groups]
+    return [
+        _short(group.label, shared, "" if told.count(mine) > 1 else mine)
+        for group, mine in zip(groups, told, strict=True)
+    ]
 
 
-def _short(label: str, shared: bool) -> str:
+def _settings(label: str) -> str:
+    return " ".join(_without_owner(each) for each in label.split()[1:] if "=" in each)
+
+
+def _short(label: str, shared: bool, settings: str) -> str:
+    """The settings alone where no other row has them; else the title before all that follows it."""
     title, *rest = label.split()
-    settings = [_without_owner(each) for each in rest if "=" in each]
-    name = " ".join(settings) or " ".join([title[title.find("+") :] if shared and "+" in title else title, *rest])
+    further = [_without_owner(each) if "=" in each else each for each in rest]
+    name = settings or " ".join([title[title.find("+") :] if shared and "+" in title else title, *further])
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
 
 

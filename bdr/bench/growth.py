@@ -1,0 +1,117 @@
+"""The command `bdr bench growth`: what a step takes in every phase of a method that grows, and where that leads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from bdr.assemble import choose_device
+from bdr.bench.cases import Shape, Timing, random_images, time_case
+from bdr.bench.tables import Measured, in_words, keep, measured_table
+from bdr.describe import describe_device
+from bdr.engine.step import choose_engine
+from bdr.errors import UsageError
+
+SETTLED = 2  # the phase from which on teachers, too, are of the grown kind: two branches, three experts
+LEAST = SETTLED + 2  # phases, for two points on a line
+GROWING = ("ms/step", "memory GiB", "parameters")
+
+ON_A_GPU = Shape(classes=10, base=10, step=10)
+ON_A_CPU = Shape(classes=3, base=3, step=3, images=12, pixels=8, memory="3/class")
+
+
+def bench_growth(
+    what: str,
+    phases: int,
+    device: str,
+    engine: str | None = None,
+    net: str | None = None,
+    batch: int | None = None,
+    steps: int | None = None,
+) -> Measured:
+    """A row a phase, each of a network of its own that was brought there without training."""
+    where = choose_device(device)
+    gpu = where.type == "cuda"
+    shape = (ON_A_GPU if gpu else ON_A_CPU).up_to(phases - 1)
+    fields: dict[str, Any] = {"device": str(where), "engine": choose_engine(engine or "auto", where)}
+    fields |= {"stage": {"batch": batch or (128 if gpu else 32)}} | ({"net": net} if net else {})
+    data, measured = random_images(shape), Measured(title_of(what, fields, where), where)
+    for number in range(phases):
+        measured.add(row_of(time_case(what, number, shape, data, steps or (100 if gpu else 3), fields)))
+    return measured
+
+
+def check_phases(phases: int, extrapolate: int) -> None:
+    if phases < LEAST:
+        raise UsageError(f"--phases {phases}: a line through phases {SETTLED} and later needs {LEAST} phases or more")
+    if extrapolate < phases:
+        raise UsageError(f"--extrapolate {extrapolate}: {phases} phases are measured; give as many or more")
+
+
+def title_of(what: str, fields: dict[str, Any], device: torch.device) -> str:
+    return f"A step of {what}, phase by phase, {describe_device(device)['name']}, {fields['engine']}"
+
+
+def row_of(timing: Timing) -> dict[str, Any]:
+    speed = {"ms/step": timing.ms_per_step, "images/s": timing.images_per_second}
+    size = {"parameters": timing.parameters, "memory GiB": timing.memory_gib}
+    return {"phase": timing.number, "batch": timing.batch} | speed | size
+
+
+@dataclass(frozen=True)
+class Line:
+    """A straight line through what was measured, and where it would be in a phase that was not."""
+
+    what: str
+    at_zero: float
+    slope: float  # a phase
+    off_percent: float  # the furthest that a measured phase lies off it
+    last_over_first: float  # as measured
+    extrapolated: float
+    extrapolated_over_first: float
+
+
+def line_through(what: str, values: Sequence[float], last: int) -> Line:
+    """`values` are those of phases 0, 1, ...; the first ones, where not all has grown yet, are no part of the line."""
+    at, seen = np.arange(SETTLED, len(values)), np.array(values[SETTLED:])
+    slope, start = (float(number) for number in np.polyfit(at, seen, 1))
+    off = 100 * float((np.abs(seen - start - slope * at) / seen).max())
+    ahead = start + slope * last
+    return Line(what, start, slope, off, values[-1] / values[0], ahead, ahead / values[0])
+
+
+def lines_of(measured: Measured, phases: int) -> list[Line]:
+    """A line for all that can grow, drawn out to the last of so many phases."""
+    known = [name for name in GROWING if measured.rows[0][name] is not None]
+    return [line_through(name, [row[name] for row in measured.rows], phases - 1) for name in known]
+
+
+def line_table(lines: Sequence[Line], measured: int, phases: int) -> Table:
+    now, then = measured - 1, phases - 1
+    title = f"Straight lines through phases {SETTLED} to {now}; phase {then} is extrapolated, not measured"
+    table = Table(title=title, title_justify="left")
+    for name in ("", f"{now} over 0", "a phase more", "furthest off", f"phase {then}", f"{then} over 0"):
+        table.add_column(name, justify="right" if name else "left")
+    for line in lines:
+        off, values = f"{line.off_percent:.1f} %", (line.last_over_first, line.slope)
+        ahead = line.extrapolated, line.extrapolated_over_first
+        table.add_row(line.what, *map(in_words, values), off, *map(in_words, ahead))
+    return table
+
+
+def show_growth(measured: Measured, phases: int, out: Path | None) -> None:
+    """What was measured, and apart from it what the lines say of phases that were not."""
+    console, lines = Console(highlight=False), lines_of(measured, phases)
+    console.print(measured_table(measured))
+    console.print(line_table(lines, len(measured.rows), phases))
+    if out is not None:
+        kept = {"extrapolated_to_phase": phases - 1, "lines": [asdict(line) for line in lines]}
+        keep(out, {"title": measured.title, "rows": measured.rows} | kept, measured.device)
+        console.print(f"written: {out}", markup=False)
