@@ -24,6 +24,8 @@ ODD = [
     {"config": {"settings": [1]}},
     {"phases": [1, 2]},
     {"title": " "},
+    {"classes": []},
+    {"distillation": ["less_forget"]},
 ]
 
 

@@ -134,7 +134,13 @@ def _open_whole(path: Path, begun: bool) -> Run:
     if not run.phases and not begun:
         raise BdrError(f"no finished phase yet; go on with: bdr resume {path}")
     if not all(isinstance(line.get(key), kind) for line in run.phases for key, kind in OF_A_PHASE.items()):
-        raise damaged(path / "phases.jsonl", "a line without a usable phase, seen or accuracy")
+        raise damaged(path / "phases.jsonl", f"a line without a usable {', '.join(OF_A_PHASE)}")
+    if not all(isinstance(line.get("old", 0), int) for line in run.phases):
+        raise damaged(path / "phases.jsonl", "old is how many classes came before, a whole number")
+    if any(line["seen"] > len(run.info["classes"]) for line in run.phases):
+        raise damaged(path / "run.json", "a phase has seen more classes than there are")
+    if not isinstance(run.info.get("distillation"), str | None):
+        raise damaged(path / "run.json", "distillation is the name of a term, or null")
     _ = run.epochs, run._step_rows
     return run
 
