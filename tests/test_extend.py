@@ -3,7 +3,6 @@
 import json
 import shlex
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +12,9 @@ import torch
 from PIL import Image
 from runs import arrays, lines, state
 from small import make_store
+from test_cli import typed
 
 from bdr import api, from_arrays
-from bdr.cli import main
 from bdr.data.exemplars import find, tell
 from bdr.data.images import Images
 from bdr.data.sets import digits
@@ -151,7 +150,7 @@ def test_the_records_begin_with_those_of_the_run_that_is_extended(six, eight):
     assert new.fingerprint != old.fingerprint
 
 
-def test_it_is_shown_reported_and_evaluated_like_any_other(eight, typed, tmp_path):
+def test_it_is_shown_reported_and_evaluated_like_any_other(eight, tmp_path):
     assert "ucir+bdr" in typed("show", eight)[1]
     assert typed("report", eight, "-o", tmp_path / "page.html")[0] == 0
     number, found = api.evaluate(eight, data=digits_of(*range(8)))
@@ -373,7 +372,7 @@ def test_joint_training_cannot_be_extended(tmp_path):
         api.extend(path, digits_of(0, 1, 2))
 
 
-def test_arrays_are_handed_over_in_python(six, typed):
+def test_arrays_are_handed_over_in_python(six):
     code, _, said = typed("extend", six)
     assert code == 2
     assert "was trained on 'some-digits', which was given as a data set in Python: extend it there, bdr.extend(" in said
@@ -394,7 +393,7 @@ def greys(root):
     return from_arrays(pixels, labels, pixels, labels, name="greys")
 
 
-def test_a_data_set_of_ones_own_is_read_again_by_its_name(tmp_path, monkeypatch, typed):
+def test_a_data_set_of_ones_own_is_read_again_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("classes.txt").write_text("3")
     assert typed("run", "ucir", "--data", "test_extend:greys", "--root", ".", *SHORT, "--out", "first")[0] == 0
@@ -425,19 +424,7 @@ def pictures(tmp_path, monkeypatch):
     return tmp_path / "mine"
 
 
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    def type_(*words):
-        monkeypatch.setattr(sys, "argv", ["bdr", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return left.value.code or 0, said.out, " ".join(said.err.split())
-
-    return type_
-
-
-def test_folders_that_were_added_are_learned_in_further_phases(pictures, typed):
+def test_folders_that_were_added_are_learned_in_further_phases(pictures):
     assert typed("run", "ucir+bdr", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")[0] == 0
     before = exemplars(Path("first"))
     for name, shade in {"ant": 200, "moth": 30}.items():  # which sort before, and among, the known ones
@@ -455,7 +442,7 @@ def test_folders_that_were_added_are_learned_in_further_phases(pictures, typed):
     assert "already done" in typed("extend", "first", "--step", 1, "--out", "second")[1]
 
 
-def test_the_three_commands_of_the_readme_work(pictures, typed):
+def test_the_three_commands_of_the_readme_work(pictures):
     text = (Path(__file__).resolve().parents[1] / "README.md").read_text()
     block = text.split("## Add classes to your model\n\n```\n")[1].split("```")[0]
     train, extend, predict = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
@@ -471,7 +458,7 @@ def test_the_three_commands_of_the_readme_work(pictures, typed):
     assert (code, len(said.splitlines())) == (0, 6 * 3 + 8)
 
 
-def test_where_tests_are_not_apart_images_of_known_classes_stay_as_they_are(pictures, typed):
+def test_where_tests_are_not_apart_images_of_known_classes_stay_as_they_are(pictures):
     typed("run", "ucir", "--data", "imagefolder", "--root", "mine/train", *SHORT, "--out", "first")
     paint(pictures / "train" / "ant", 200)
     paint(pictures / "train" / "hive", 210)
@@ -486,7 +473,7 @@ def test_where_tests_are_not_apart_images_of_known_classes_stay_as_they_are(pict
     assert "put them back" in said
 
 
-def test_a_dry_run_of_an_extension_writes_nothing(pictures, typed):
+def test_a_dry_run_of_an_extension_writes_nothing(pictures):
     typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
     paint(pictures / "train" / "ant", 200)
     paint(pictures / "test" / "ant", 201)

@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from directories import make_run
+from test_cli import typed
 
-from bdr.cli import main
 from bdr.report import gather
 
 LOOKS = {
@@ -49,18 +48,6 @@ def somewhere(tmp_path, monkeypatch):
     monkeypatch.setattr("bdr.trackers.follow.open_tracker", lambda name, run: JsonTracker(run))
 
 
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    def type_(*words):
-        monkeypatch.setattr(sys, "argv", ["bdr", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return left.value.code, said.out, said.err
-
-    return type_
-
-
 def changed(folder, **changes):
     info = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(info | changes))
@@ -91,33 +78,33 @@ def skipped(said):
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_what_cannot_be_read_is_skipped_by_name_and_the_rest_is_shown(typed, folder, command):
+def test_what_cannot_be_read_is_skipped_by_name_and_the_rest_is_shown(folder, command):
     code, _, said = typed(*LOOKS[command], folder)
     assert code == 0, said
     young = {"young"} if command in ("show", "figure") else set()
     assert skipped(said) == SKIPPED | young
 
 
-def test_runs_without_a_finished_phase_are_listed_in_natural_order(typed, folder):
+def test_runs_without_a_finished_phase_are_listed_in_natural_order(folder):
     _, listed, _ = typed("list", "runs", "--runs", folder)
     assert [line.split()[1] for line in listed.splitlines()] == ["ucir", "ucir", "ucir+bdr"]
     assert "young  ucir seed 1993: stopped in phase 0, or still in it; go on with: bdr resume" in listed
     assert "ucir-1993  ucir seed 1993: done, " in listed
 
 
-def test_what_a_run_has_recorded_before_its_first_phase_is_finished_is_logged(typed, folder):
+def test_what_a_run_has_recorded_before_its_first_phase_is_finished_is_logged(folder):
     typed("log", "--to", "json", folder)
     assert sorted(Path("logged.txt").read_text().split()) == ["ucir+bdr-1993", "ucir-1993", "young"]
 
 
-def test_several_trackers_are_one_look_at_the_runs(typed, folder):
+def test_several_trackers_are_one_look_at_the_runs(folder):
     said = typed("log", "--to", "json,json2", folder)[2]
     assert said.count("skipped") == len(SKIPPED)
 
 
 @pytest.mark.parametrize("command", LOOKS)
 @pytest.mark.parametrize("which", sorted(SKIPPED))
-def test_a_damaged_run_that_is_named_alone_is_an_error(typed, folder, command, which):
+def test_a_damaged_run_that_is_named_alone_is_an_error(folder, command, which):
     code, _, said = typed(*LOOKS[command], folder / which)
     assert code == 1
     assert f"warning: skipped {folder / which}: " in said
@@ -125,14 +112,14 @@ def test_a_damaged_run_that_is_named_alone_is_an_error(typed, folder, command, w
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_a_folder_without_runs_is_told_how_to_make_one(typed, folder, command):
+def test_a_folder_without_runs_is_told_how_to_make_one(folder, command):
     code, _, said = typed(*LOOKS[command], folder / "nothing")
     assert code == 2
     assert "make one with: bdr run" in said
 
 
 @pytest.mark.parametrize("command", ["show", "figure"])
-def test_a_run_without_a_finished_phase_alone_says_how_to_go_on(typed, folder, command):
+def test_a_run_without_a_finished_phase_alone_says_how_to_go_on(folder, command):
     code, _, said = typed(*LOOKS[command], folder / "young")
     assert code != 0
     assert f"go on with: bdr resume {folder / 'young'}" in said

@@ -1,16 +1,15 @@
 """A data set of one's own is named on the command line as a method of one's own is: package.module:function."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from test_cli import typed
 
 from bdr import api, from_arrays
 from bdr.assemble import plan_run
-from bdr.cli import main
 from bdr.data.images import Images
 from bdr.engine.run import Interrupted
 from bdr.records import Run
@@ -68,23 +67,11 @@ def there(tmp_path, monkeypatch):
     return tmp_path / "there"
 
 
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    def type_(*words):
-        monkeypatch.setattr(sys, "argv", ["bdr", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return left.value.code or 0, said.out, " ".join(said.err.split())
-
-    return type_
-
-
 def the_run():
     return Run.open(next(Path("runs").rglob("run.json")).parent)
 
 
-def test_it_is_run_gone_on_with_and_evaluated_under_its_name(typed):
+def test_it_is_run_gone_on_with_and_evaluated_under_its_name():
     code, _, said = typed("run", "ucir+bdr", *OWN, *SHORT)
     assert code == 0, said
     run = the_run()
@@ -96,7 +83,7 @@ def test_it_is_run_gone_on_with_and_evaluated_under_its_name(typed):
         assert code == 0, said
 
 
-def test_a_run_of_it_that_was_stopped_goes_on(typed):
+def test_a_run_of_it_that_was_stopped_goes_on():
     fields = {"root": "there", "base": 2, "step": 2, "memory": "3/class", "net": "small", "device": "cpu"}
     brief = [("stage.epochs", 1), ("stage.batch", 16)]
     begun = plan_run(api.configure("ucir", OWN[1], brief, fields)[0], Path("run"), Path("runs"))
@@ -107,7 +94,7 @@ def test_a_run_of_it_that_was_stopped_goes_on(typed):
     assert Run.open(Path("run")).done
 
 
-def test_other_images_under_the_same_name_are_noticed(typed, there):
+def test_other_images_under_the_same_name_are_noticed(there):
     typed("run", "ucir", *OWN, *SHORT)
     (there / "brightness.txt").write_text("50")
     code, _, said = typed("evaluate", the_run().path)
@@ -115,20 +102,20 @@ def test_other_images_under_the_same_name_are_noticed(typed, there):
     assert "the images of shades are not those it was trained on" in said
 
 
-def test_it_can_be_planned_and_printed_without_training(typed):
+def test_it_can_be_planned_and_printed_without_training():
     code, printed, _ = typed("run", "ucir", *OWN, *SHORT, "--print-config")
     assert (code, yaml.safe_load(printed)["data"]) == (0, "test_own_data:shades")
     assert typed("run", "ucir", *OWN, *SHORT, "--dry-run")[0] == 0
     assert not Path("runs").exists()
 
 
-def test_a_printed_configuration_of_it_is_run_again(typed):
+def test_a_printed_configuration_of_it_is_run_again():
     Path("own.yaml").write_text(typed("run", "ucir", *OWN, *SHORT, "--print-config")[1])
     code, _, said = typed("run", "--config", "own.yaml", "--dry-run")
     assert code == 0, said
 
 
-def test_it_is_swept_and_compared(typed):
+def test_it_is_swept_and_compared():
     code, said, wrong = typed("sweep", "ucir", "ucir+bdr", *OWN, *SHORT, "--seeds", "1,2", "--dry-run")
     assert (code, said.count("ucir+bdr")) == (0, 2), wrong
     code, _, wrong = typed("compare", "ucir", "--with", "bdr", *OWN, *SHORT, "--seeds", "1")
@@ -136,7 +123,7 @@ def test_it_is_swept_and_compared(typed):
     assert {run.parent.parent.name for run in Path("runs").rglob("run.json")} == {"ucir", "ucir-bdr"}
 
 
-def test_a_function_that_takes_no_size_is_given_none(typed):
+def test_a_function_that_takes_no_size_is_given_none():
     assert typed("run", "ucir", "--data", "test_own_data:no_size", "--root", "there", *SHORT, "--size", 16)[0] == 0
     assert "size" not in the_run().protocol
     assert the_run().info["image"] == [1, 8, 8]
@@ -159,13 +146,13 @@ def test_a_function_that_takes_no_size_is_given_none(typed):
         ("there", "'there' is a folder: type --data imagefolder --root there"),
     ],
 )
-def test_what_is_no_data_set_is_refused(typed, name, said):
+def test_what_is_no_data_set_is_refused(name, said):
     code, _, answered = typed("run", "ucir", "--data", name, "--root", "there", *SHORT)
     assert code == 2
     assert said in answered
 
 
-def test_what_goes_wrong_while_it_reads_names_the_folder(typed, there):
+def test_what_goes_wrong_while_it_reads_names_the_folder(there):
     (there / "brightness.txt").unlink()
     code, _, said = typed("run", "ucir", *OWN, *SHORT)
     assert code == 2

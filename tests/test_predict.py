@@ -2,15 +2,14 @@
 
 import json
 import shutil
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
+from test_cli import typed
 
 import bdr
 from bdr import api, recognition
-from bdr.cli import main
 from bdr.data.sets import digits
 from bdr.errors import UsageError
 from bdr.records import Run
@@ -34,18 +33,6 @@ def pictures(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def typed(monkeypatch, capsys):
-    def type_(*words):
-        monkeypatch.setattr(sys, "argv", ["bdr", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        said = capsys.readouterr()
-        return left.value.code or 0, said.out, " ".join(said.err.split())
-
-    return type_
-
-
 def test_pictures_are_told_as_the_test_images_were(run, pictures, monkeypatch):
     monkeypatch.setattr(recognition, "EVALUATION_BATCH", 7)  # so that there are several
     recorded, data = Run.open(run).predictions(1), digits()
@@ -66,7 +53,7 @@ def test_as_many_classes_are_named_as_are_asked_for(run, pictures):
         next(bdr.predict(run, pictures, top=0))
 
 
-def test_the_terminal_has_a_line_a_picture_and_json_on_request(run, pictures, typed):
+def test_the_terminal_has_a_line_a_picture_and_json_on_request(run, pictures):
     code, said, _ = typed("predict", run, pictures / "00.png", pictures / "below", "--top", 2)
     assert code == 0
     lines = said.splitlines()
@@ -78,7 +65,7 @@ def test_the_terminal_has_a_line_a_picture_and_json_on_request(run, pictures, ty
     assert [set(each) for each in told[0]["classes"]] == [{"class", "probability"}] * 2
 
 
-def test_what_is_no_picture_is_named(run, pictures, typed, tmp_path):
+def test_what_is_no_picture_is_named(run, pictures, tmp_path):
     code, _, said = typed("predict", run, pictures / "notes.txt")
     assert (code, "notes.txt is no readable picture" in said) == (1, True)
     code, _, said = typed("predict", run, tmp_path)
