@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bdr.commands import training as commands
 from bdr.config import changed, with_settings
+from bdr.display import clock
 from bdr.errors import UsageError
 from bdr.methods import METHODS
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
@@ -475,16 +476,30 @@ def test_time_is_images_over_measured_speed(tmp_path):
     assert measured(runs, "resnet18", "cuda") is measured(runs, "resnet32", "cpu") is None
 
 
-def test_speed_is_of_runs_that_say_they_were_alone_where_there_are_any(tmp_path):
+def test_speed_is_of_runs_that_had_as_many_beside_them_as_are_asked_for(tmp_path):
+    def first_and_beside(jobs):
+        speed = measured(list(gather([tmp_path])), "resnet18", "cpu", jobs)
+        return speed.first, speed.beside
+
     one = cell("T4", "CwD")
     trained(tmp_path / "silent", one, 66.0, seed=1, speed=0.5)
-    trained(tmp_path / "beside", one, 66.0, seed=2, speed=0.2, side_by_side=3)
-    unsure = measured(list(gather([tmp_path])), "resnet18", "cpu")
-    assert (unsure.first, unsure.records) == (35.0, 2)
-    assert unsure.device == "a CPU, some of them perhaps of runs side by side"
-    trained(tmp_path / "alone", one, 66.0, seed=3, side_by_side=1)
-    sure = measured(list(gather([tmp_path])), "resnet18", "cpu")
-    assert (sure.first, sure.later, sure.records, sure.device) == (100.0, 50.0, 1, "a CPU, each run alone")
+    assert first_and_beside(1) == (50.0, None)
+    trained(tmp_path / "three", one, 66.0, seed=2, speed=0.4, side_by_side=3)
+    trained(tmp_path / "four", one, 66.0, seed=3, speed=0.3, side_by_side=4)
+    assert [first_and_beside(jobs) for jobs in (1, 3)] == [(30.0, 4), (40.0, 3)]
+    trained(tmp_path / "alone", one, 66.0, seed=4, side_by_side=1)
+    assert [first_and_beside(jobs) for jobs in (1, 2, 4)] == [(100.0, 1), (100.0, 1), (30.0, 4)]
+
+
+def test_runs_side_by_side_take_their_share_of_the_time(folders, capsys):
+    trained(folders / "results" / "beside", cell("T4", "CwD"), 66.9, seed=1994, speed=0.25, side_by_side=4)
+    trained(folders / "results" / "alone", cell("T4", "CwD"), 66.9, seed=1995, speed=0.5, side_by_side=1)
+    asked = cell("T4", "CwD + BDR")
+    first, *later = workload(mapped(asked).config(0))
+    for jobs, speed, how in ((1, 0.5, "one after the other"), (4, 0.25, "4 side by side (--jobs 4)")):
+        reproduce(["T4"], "cifar100 & S=10 & cwd & bdr & !aanet", seeds="1", jobs=jobs, dry_run=True, device="cpu")
+        seconds = (first / (100 * speed) + sum(later) / (50 * speed)) / jobs
+        assert f"about {clock(seconds)} {how}, from 1 record" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -550,7 +565,7 @@ def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
     assert "bdr run ucir+cwd+bdr --data cifar100 --base 50 --step 10 --memory 20/class" in said
     assert "not run, 4 cells: AANet's" in said
     assert "3 missing runs of resnet18: about" in said
-    assert "some of them perhaps of runs side by side" in " ".join(said.split())
+    assert "if those that were measured had the device to themselves" in " ".join(said.split())
 
 
 def test_what_is_missing_is_run_once_and_judged(folders, capsys, monkeypatch):

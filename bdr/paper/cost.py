@@ -15,12 +15,13 @@ from bdr.scenario import Protocol, class_order
 
 @dataclass(frozen=True)
 class Speed:
-    """Images a second of a network on a kind of device, in the first phase and, with a teacher, in later ones."""
+    """Images a second of a run on a kind of device, in the first phase and, with a teacher, in later ones."""
 
     first: float
     later: float
     records: int
-    device: str  # where they were made, in words: its name, and whether each run had it to itself
+    device: str  # the name of where they were made
+    beside: int | None  # how many runs shared it, itself included; None: nobody wrote it down
 
     def seconds(self, config: Config) -> float:
         first, *later = workload(config)
@@ -35,17 +36,21 @@ def workload(config: Config) -> list[int]:
     return [images * config.stage.epochs for images in drawn]
 
 
-def measured(runs: Iterable[Run], net: str, device: str) -> Speed | None:
+def measured(runs: Iterable[Run], net: str, device: str, jobs: int = 1) -> Speed | None:
     """The speed that records of the same network and kind of device show, if there are any.
 
-    Runs side by side slow each other down, so those that say they ran alone are preferred to all.
+    Runs side by side slow each other down, so records of as many side by side as are asked for now are the best; then
+    those of runs alone, then of the most side by side, and last those of which it is not known.
     """
     fitting = [run for run in runs if kind_of(run) == device and net_of(run) == net.split("-")[0]]
-    alone = [run for run in fitting if run.info.get("side_by_side") == 1]
-    return speed_of(alone, "each run alone") or speed_of(fitting, "some of them perhaps of runs side by side")
+    known = sorted({beside for run in fitting if (beside := run.info.get("side_by_side"))}, reverse=True)
+    choices = [
+        speed_of([run for run in fitting if run.info.get("side_by_side") == n], n) for n in (jobs, 1, *known, None)
+    ]
+    return next((speed for speed in choices if speed), None)
 
 
-def speed_of(runs: Sequence[Run], circumstances: str) -> Speed | None:
+def speed_of(runs: Sequence[Run], beside: int | None) -> Speed | None:
     lines = [line for run in runs for line in run.epochs if line.get("images_per_second")]
     lines = [line for line in lines if line.get("stage", "main") == "main"]  # what follows it may have less to do
     first = [line["images_per_second"] for line in lines if line["phase"] == 0]
@@ -53,7 +58,7 @@ def speed_of(runs: Sequence[Run], circumstances: str) -> Speed | None:
     if not first or not later:
         return None
     names = sorted({str(run.info["device"].get("name")) for run in runs})
-    return Speed(median(first), median(later), len(runs), f"{', '.join(names)}, {circumstances}")
+    return Speed(median(first), median(later), len(runs), ", ".join(names), beside)
 
 
 def net_of(run: Run) -> str:

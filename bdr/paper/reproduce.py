@@ -38,6 +38,7 @@ class Question:
     results: list[Path]
     runs: Path
     device: str
+    jobs: int
 
     def folders(self) -> list[Path]:
         """Where results are looked for; a folder that was named must be there, the usual ones need not."""
@@ -77,7 +78,7 @@ def reproduce(
 ) -> None:
     """Says what the cells ask for, runs what is missing (not with `check` or `dry_run`), and prints the judgement."""
     refuse_contradictions(check, dry_run, as_json, markdown)
-    question = ask(tables, only, seeds, formula, tolerance, results, runs, device)
+    question = ask(tables, only, seeds, formula, tolerance, results, runs, device, jobs)
     found = answer(question)
     if not (check or dry_run) and (missing := found.schedule.missing):
         refuse_mixed_output(len(missing), as_json, markdown)
@@ -105,13 +106,14 @@ def ask(
     results: Sequence[Path],
     runs: Path,
     device: str | None,
+    jobs: int,
 ) -> Question:
     if formula not in FORMULAS:
         raise unknown("formula", formula, FORMULAS)
     if not 0 <= tolerance < float("inf"):
         raise UsageError(f"--tolerance {tolerance} is not allowed: it is 0 or more, in points")
     where = choose_device(device or "auto").type
-    return Question(chosen(tables, only), parse_seeds(seeds), formula, tolerance, list(results), runs, where)
+    return Question(chosen(tables, only), parse_seeds(seeds), formula, tolerance, list(results), runs, where, jobs)
 
 
 def chosen(tables: Sequence[str], only: str | None) -> list[Cell]:
@@ -125,7 +127,7 @@ def chosen(tables: Sequence[str], only: str | None) -> list[Cell]:
 def answer(question: Question) -> Answer:
     results: Results = gather(question.folders())
     judged = judge(question.cells, results, question.formula, question.tolerance)
-    schedule = schedule_of(judged, results, question.seeds, question.device)
+    schedule = schedule_of(judged, results, question.seeds, question.device, question.jobs)
     return Answer(question, judged, schedule, results.warnings)
 
 

@@ -57,12 +57,14 @@ def parse_seeds(text: str) -> list[int]:
     return list(SEEDS[: numbers[0]]) if counted else list(dict.fromkeys(numbers))
 
 
-def schedule_of(judged: Sequence[Judged], results: Results, seeds: Sequence[int], device: str) -> Schedule:
-    """The runs behind the cells, once each."""
+def schedule_of(
+    judged: Sequence[Judged], results: Results, seeds: Sequence[int], device: str, at_once: int = 1
+) -> Schedule:
+    """The runs behind the cells, once each, and how long they take with so many at once."""
     wanted = list(dict.fromkeys(each.wanted for each in judged if each.wanted))
-    speeds = {net: measured(results, net, device) for net in {dict(each.fields)["net"] for each in wanted}}
+    speeds = {net: measured(results, net, device, at_once) for net in {dict(each.fields)["net"] for each in wanted}}
     jobs = tuple(job_of(each, results, seeds, speeds[dict(each.fields)["net"]]) for each in wanted)
-    return Schedule(jobs, tuple(time_notes(jobs, speeds, results, device)))
+    return Schedule(jobs, tuple(time_notes(jobs, speeds, results, device, at_once)))
 
 
 def job_of(wanted: Wanted, results: Results, seeds: Sequence[int], speed: Speed | None) -> Job:
@@ -71,7 +73,9 @@ def job_of(wanted: Wanted, results: Results, seeds: Sequence[int], speed: Speed 
     return Job(wanted, have, tuple(seed for seed in seeds if seed not in have), seconds)
 
 
-def time_notes(jobs: Sequence[Job], speeds: dict[str, Speed | None], results: Results, device: str) -> list[str]:
+def time_notes(
+    jobs: Sequence[Job], speeds: dict[str, Speed | None], results: Results, device: str, at_once: int
+) -> list[str]:
     """How long all missing runs take here; where nothing was measured here, how long elsewhere."""
     missing = [job for job in jobs if job.missing]
     if not missing:
@@ -81,7 +85,7 @@ def time_notes(jobs: Sequence[Job], speeds: dict[str, Speed | None], results: Re
         here = [job for job in missing if dict(job.wanted.fields)["net"] == net]
         notes += [time_note(here, net, speed, device)] if here else []
         if here and speed is None:
-            notes += [elsewhere(here, net, kind, results) for kind in kinds(results, device)]
+            notes += [elsewhere(here, net, kind, results, at_once) for kind in kinds(results, device)]
     return [note for note in notes if note]
 
 
@@ -93,15 +97,22 @@ def time_note(jobs: Sequence[Job], net: str, speed: Speed | None, device: str) -
     return f"{runs}: {total(jobs, speed)}; less where runs share their first phase."
 
 
-def elsewhere(jobs: Sequence[Job], net: str, kind: str, results: Results) -> str:
-    speed = measured(results, net, kind)
+def elsewhere(jobs: Sequence[Job], net: str, kind: str, results: Results, at_once: int) -> str:
+    speed = measured(results, net, kind, at_once)
     return "" if speed is None else f"On {kind}: {total(jobs, speed)}."
 
 
 def total(jobs: Sequence[Job], speed: Speed) -> str:
     seconds = sum(speed.seconds(job.wanted.config(seed=0)) * len(job.missing) for job in jobs)
-    rates = f"{speed.first:,.0f} and {speed.later:,.0f} images/s"
-    return f"about {clock(seconds)} one after the other, from {speed.records} records on {speed.device} ({rates})"
+    records = f"{speed.records} record{'' if speed.records == 1 else 's'} on {speed.device}"
+    rates = f"a run: {speed.first:,.0f} images/s in the first phase, {speed.later:,.0f} in later ones"
+    return f"about {clock(seconds / (speed.beside or 1))} {circumstances(speed)}, from {records} ({rates})"
+
+
+def circumstances(speed: Speed) -> str:
+    if speed.beside is None:
+        return "one after the other, if those that were measured had the device to themselves"
+    return "one after the other" if speed.beside == 1 else f"{speed.beside} side by side (--jobs {speed.beside})"
 
 
 def kinds(results: Results, device: str) -> list[str]:
