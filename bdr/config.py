@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from bdr.data.augment import Augment
 from bdr.data.memory import HERDINGS, Quota
 from bdr.data.pool import DRAWS
-from bdr.engine.fit import OPTIMIZERS, SCHEDULES
 from bdr.errors import UsageError, unknown
-from bdr.types import Stage
+from bdr.schedules import SCHEDULES
+from bdr.types import OPTIMIZERS, Stage
 
 DECLARED = ("alternate",)  # a stage inside a stage is declared by a method or a plug-in, and nobody's setting
 LEAST = {"epochs": 1, "batch": 2, "repeat": 1, "warmup": 0, "floor": 0, "weight_decay": 0, "momentum": 0}

@@ -10,11 +10,10 @@ from bdr.config import Config
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import EVERYTHING, Quota
 from bdr.describe import short
-from bdr.engine.fit import has_name
 from bdr.errors import UsageError, unknown
 from bdr.methods import Method
 from bdr.plugins import Plugin
-from bdr.types import Phase, Stage
+from bdr.types import Phase, Stage, has_name
 
 
 def check_settings(config: Config) -> None:

@@ -43,11 +43,11 @@ RULES = {
     "watch": {"bdr.records", "bdr.metrics", "bdr.report"},
     "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen", "bdr.engine.fit"},
     # from a configuration to an experiment, each from what stands above it
-    "config": {"bdr.types", "bdr.data", "bdr.engine.fit"},
+    "config": {"bdr.types", "bdr.schedules", "bdr.data"},
     "recipes": {"bdr.types", "bdr.config"},
     "own_code": set(),
     "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config", "bdr.own_code"},
-    "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine.fit", "bdr.config", "bdr.describe"},
+    "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
     "parts": {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.config", "bdr.describe", "bdr.refusals"},
