@@ -14,7 +14,7 @@ from bdr.config import Config, changed, with_settings
 from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, checksums_of_classes, find
 from bdr.data.images import DataSet
-from bdr.describe import Extends, normalisation, shared_facts, short
+from bdr.describe import Extends, normalisation, owners, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.saving import Earlier
 from bdr.errors import BdrError, UsageError, unknown
@@ -68,16 +68,21 @@ def finished(path: Path) -> Run:
 def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str, Any]) -> tuple[Config, list[str]]:
     """The run's own configuration, with what may be changed in it."""
     config, settings = Config.model_validate(run.info["config"]), list(settings)
-    owners = [short(config.method), *map(short, config.plugins), "stage", "augment"]
+    known, net = [*owners(config), "stage", "augment"], short(config.net)
     for name in [*fields, *(name for name, _ in settings)]:
-        owner = name.rpartition(".")[0]
+        owner, _, field = name.rpartition(".")
         if not owner and name in Config.model_fields and name not in FREE:
             raise UsageError(
                 f"{name} is that of {run.path} and cannot be another when it is extended; what can is "
-                f"{', '.join(FREE)}, and the settings of {', '.join(owners)}"
+                f"{', '.join(FREE)}, and the settings of {', '.join(each for each in known if each != net)}"
             )
-        if owner and not owner.startswith("stage.") and owner not in owners:
-            raise unknown("part with settings that can change when a run is extended", owner, owners)
+        if owner and not owner.startswith("stage.") and owner not in known:
+            raise unknown("part with settings that can change when a run is extended", owner, known)
+        if owner == net and field != "weights":  # where these lie is no part of what the run is
+            raise UsageError(
+                f"{name} made the network of {run.path} and cannot be another when it is extended; of {net} what can "
+                f"is the place of its weights, --set {net}.weights=FILE"
+            )
     return with_settings(changed(config, fields), settings)
 
 
