@@ -21,7 +21,7 @@ from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.listen import Listener, Several
 from bdr.engine.step import choose_precision, set_precision
-from bdr.errors import UsageError
+from bdr.errors import UsageError, shortened
 from bdr.extension import plan_extension
 from bdr.methods import Method
 from bdr.parts import load_named, make_method, make_plugins
@@ -185,10 +185,6 @@ def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
         f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): let it hold "
         f"those and no others, or name another folder with --root{further}; the model itself loads with bdr.load"
     )
-
-
-def shortened(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def why_not(there: Run, plan: Plan) -> str:

@@ -308,5 +308,5 @@ def test_a_run_is_not_extended_with_other_weights_or_another_network(learned, ke
     path, _ = learned
     with pytest.raises(BdrError, match="put the file of that time in its place"):
         api.extend(path, out=tmp_path / "extended", set={"vit-tiny.weights": str(kept("other", seed=2))})
-    with pytest.raises(UsageError, match=r"vit-tiny\.depth made the network of .* --set vit-tiny\.weights=FILE"):
+    with pytest.raises(UsageError, match="no part with settings that can change when a run is extended 'vit-tiny'"):
         api.extend(path, out=tmp_path / "extended", set={"vit-tiny.depth": 3})
