@@ -13,7 +13,7 @@ import numpy as np
 
 from bdr import metrics, records
 from bdr.assemble import Plan, choose_device, plan_run
-from bdr.config import Config, changed, with_settings
+from bdr.config import Config, changed
 from bdr.data.images import DataSet
 from bdr.describe import Extends
 from bdr.engine.checkpoint import load_model
@@ -21,10 +21,11 @@ from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.listen import Listener, Several
 from bdr.engine.step import choose_precision, set_precision
-from bdr.errors import UsageError, unknown
+from bdr.errors import UsageError, shortened
 from bdr.extension import plan_extension
-from bdr.methods import METHODS, Method
+from bdr.methods import Method
 from bdr.parts import load_named, make_method, make_plugins
+from bdr.recipes import configure
 from bdr.recognition import Recognised, picture_paths, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
@@ -55,31 +56,6 @@ class Result:
         readouts = {name: [line["accuracy"].get(name) for line in run.phases] for name in names}
         found = summary["accuracies"]
         return cls(path, found, summary["average"], summary["last"], metrics.matrix(rows), summary, readouts)
-
-
-def configure(
-    what: str,
-    data: str | None = None,
-    settings: Iterable[tuple[str, Any]] = (),
-    fields: Mapping[str, Any] | None = None,
-) -> tuple[Config, list[str]]:
-    """`ucir+cwd+bdr`, a recipe's name, or `package.module:MyMethod+bdr`, with what is changed in it."""
-    from bdr.recipes import RECIPES, frame_of
-
-    name, *plugins = what.split("+")
-    if not name or not all(plugins):
-        raise UsageError(f"'{what}' is not like METHOD+PLUGIN+PLUGIN, for example ucir+cwd+bdr")
-    if name in RECIPES:
-        config = RECIPES[name]()
-        if data not in (None, config.data):
-            raise UsageError(f"recipe '{name}' is for {config.data}, not for {data}; name a method: {config.title}")
-        config = changed(config, {"plugins": (*config.plugins, *plugins)})
-    elif name in METHODS or ":" in name:
-        chosen = data or Config().data
-        config = changed(frame_of(chosen)(name, *plugins), {"data": chosen})
-    else:
-        raise unknown("method or recipe", name, [*METHODS, *RECIPES])
-    return with_settings(changed(config, fields or {}), settings)
 
 
 def run(
@@ -209,10 +185,6 @@ def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
         f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): let it hold "
         f"those and no others, or name another folder with --root{further}; the model itself loads with bdr.load"
     )
-
-
-def shortened(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def why_not(there: Run, plan: Plan) -> str:

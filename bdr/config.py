@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -15,11 +15,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from bdr.data.augment import Augment
 from bdr.data.memory import HERDINGS, Quota
 from bdr.data.pool import DRAWS
-from bdr.engine.fit import OPTIMIZERS, SCHEDULES
 from bdr.errors import UsageError, unknown
-from bdr.types import Stage
+from bdr.schedules import SCHEDULES
+from bdr.types import OPTIMIZERS, Stage
 
 DECLARED = ("alternate",)  # a stage inside a stage is declared by a method or a plug-in, and nobody's setting
+SCALED = ("drops", "warmup")  # places in a stage that move with its epochs
+OWNED = {
+    "settings": "",
+    "stages": "stage.",
+}  # settings of several, and what their dotted names begin with
 LEAST = {"epochs": 1, "batch": 2, "repeat": 1, "warmup": 0, "floor": 0, "weight_decay": 0, "momentum": 0}
 
 
@@ -140,44 +145,74 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise UsageError(f"the value of '{text}' cannot be read") from None
 
 
-def with_settings(config: Config, settings: Iterable[tuple[str, Any]]) -> tuple[Config, list[str]]:
-    """Applies dotted settings; returns what was adapted along with them as sentences."""
-    stage: dict[str, Any] = {}
-    notes: list[str] = []
+def with_settings(config: Config, *layers: Iterable[tuple[str, Any]]) -> tuple[Config, list[str]]:
+    """Applies dotted settings, later layers over earlier ones; returns what was adapted with them as sentences."""
+    of_stage: list[dict[str, Any]] = []
+    for layer in layers:
+        of_stage.append({})
+        for name, value in flattened(layer):
+            owner, _, field = name.rpartition(".")
+            if owner == "stage":
+                of_stage[-1][field] = value
+            else:
+                config = with_setting(config, owner, field, value)
+    if not any(of_stage):
+        return config, []
+    stage, notes = with_stage_settings(config.stage, *of_stage)
+    return changed(config, {"stage": stage}), notes
+
+
+def flattened(settings: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """`stage: {epochs: 2}` as ("stage.epochs", 2): what a mapping does not name stays as it is."""
     for name, value in settings:
-        owner, _, field = name.rpartition(".")
-        if owner == "stage":
-            stage[field] = value
-        elif owner.startswith("stage."):
-            stages = merged(config.stages, owner.removeprefix("stage."), field, value)
-            config = changed(config, {"stages": stages})
-        elif owner == "augment":
-            config = changed(config, {"augment": {**config.augment, field: value}})
-        elif owner:
-            config = changed(config, {"settings": merged(config.settings, owner, field, value)})
+        if name == "stage" and isinstance(value, dict):
+            yield from ((f"stage.{field}", inner) for field, inner in value.items())
+        elif name in OWNED and isinstance(value, dict) and all(isinstance(mine or {}, dict) for mine in value.values()):
+            for owner, mine in value.items():
+                yield from ((f"{OWNED[name]}{owner}.{field}", inner) for field, inner in (mine or {}).items())
         else:
-            config = changed(config, {name: value})
-    if stage:
-        new, notes = with_stage_settings(config.stage, stage)
-        config = changed(config, {"stage": new})
-    return config, notes
+            yield name, value
+
+
+def with_setting(config: Config, owner: str, field: str, value: Any) -> Config:
+    if owner.startswith("stage."):
+        return changed(config, {"stages": merged(config.stages, owner.removeprefix("stage."), field, value)})
+    if owner == "augment":
+        return changed(config, {"augment": {**config.augment, field: value}})
+    if owner:
+        return changed(config, {"settings": merged(config.settings, owner, field, value)})
+    return changed(config, {field: value})
 
 
 def merged(settings: Mapping[str, dict[str, Any]], owner: str, field: str, value: Any) -> dict[str, dict[str, Any]]:
     return {**settings, owner: {**settings.get(owner, {}), field: value}}
 
 
-def with_stage_settings(stage: Stage, given: Mapping[str, Any]) -> tuple[Stage, list[str]]:
-    """A stage with some fields changed; other epochs scale drops and warm-up in proportion, unless these are given."""
-    values, notes = checked(Stage, given, "stage", DECLARED), []
-    if "epochs" in values and values["epochs"] != stage.epochs:
-        share = values["epochs"] / stage.epochs
-        scaled = {"drops": tuple(round(drop * share) for drop in stage.drops), "warmup": round(stage.warmup * share)}
-        for name, value in scaled.items():
-            if name not in values and value != getattr(stage, name):
-                values[name] = value
-                notes.append(f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}")
-    return checked_stage(replace(stage, **values)), notes
+def with_stage_settings(stage: Stage, *layers: Mapping[str, Any]) -> tuple[Stage, list[str]]:
+    """A stage with fields changed, later layers over earlier ones; drops and warm-up keep their place in the epochs.
+
+    They are scaled once, from the epochs that held where they were given: a detour over few epochs would round them.
+    """
+    meant = dict.fromkeys(SCALED, stage.epochs)
+    for given in layers:
+        values = checked(Stage, given, "stage", DECLARED)
+        stage = checked_stage(replace(stage, **values))
+        meant |= {name: stage.epochs for name in SCALED if name in values}
+    scaled: dict[str, Any] = {name: moved(getattr(stage, name), stage.epochs, epochs) for name, epochs in meant.items()}
+    notes = [
+        f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}"
+        for name, value in scaled.items()
+        if value != getattr(stage, name)
+    ]
+    return replace(stage, **scaled), notes
+
+
+def moved(given: int | tuple[int, ...], epochs: int, meant: int) -> int | tuple[int, ...]:
+    """Epochs of so many as the same share of others."""
+    if epochs == meant:
+        return given
+    share = epochs / meant
+    return round(given * share) if isinstance(given, int) else tuple(round(each * share) for each in given)
 
 
 def checked_stage(stage: Stage) -> Stage:

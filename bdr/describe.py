@@ -87,6 +87,11 @@ def short(name: str) -> str:
     return name.rpartition(":")[2] if ":" in name else name
 
 
+def owners(config: Config) -> list[str]:
+    """The parts of a run that have settings, by the names that these begin with; `stage` and `augment` come on top."""
+    return [short(name) for name in (config.method, *config.plugins, config.net)]
+
+
 def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 

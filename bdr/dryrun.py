@@ -18,7 +18,7 @@ TEACHER = 4 / 3  # a step is forward and twice that backward; a teacher adds one
 
 def estimate(plan: Plan) -> Group:
     amounts = [sum(of_phase) for of_phase in plan.workload()]
-    table = Table(title=f"{plan.config.title} -> {plan.experiment.path}")
+    table = Table(title=f"{plan.config.title}, seed {plan.config.seed} -> {plan.experiment.path}")
     for column in ("phase", "classes", "new images", "exemplars", "images x epochs"):
         table.add_column(column, justify="right")
     for phase, amount in zip(plan.experiment.phases, amounts, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class BdrError(Exception):
@@ -25,3 +25,10 @@ def unknown(kind: str, given: str, allowed: Iterable[str]) -> UsageError:
     near = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.5)
     hint = f": did you mean '{lowered[near[0]]}'?" if near else ""
     return UsageError(f"no {kind} '{given}'; there are {', '.join(names) or 'none'}{hint}")
+
+
+def shortened(names: Sequence[object], most: int = 5) -> str:
+    """`cat, dog, fox, hen, owl and 45 more`; one that would be left alone is named too."""
+    rest = len(names) - most
+    shown = ", ".join(map(str, names if rest <= 1 else names[:most]))
+    return shown if rest <= 1 else f"{shown} and {rest} more"

@@ -14,17 +14,16 @@ from bdr.config import Config, changed, with_settings
 from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, checksums_of_classes, find
 from bdr.data.images import DataSet
-from bdr.describe import Extends, normalisation, shared_facts, short
+from bdr.describe import Extends, normalisation, owners, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.saving import Earlier
-from bdr.errors import BdrError, UsageError, unknown
+from bdr.errors import BdrError, UsageError, shortened, unknown
 from bdr.parts import load_named
 from bdr.records import Run, kept_phase, model_checksum
 from bdr.scenario import split_evenly
 
 # What may be another than in the run that is extended; all else made its network, its images or its exemplars.
 FREE = ("root", "seed", "precision", "device", "engine", "keep", "checkpoint_every", "log", "uneven")
-SOME = 5  # names in a message
 
 
 def plan_extension(
@@ -68,16 +67,17 @@ def finished(path: Path) -> Run:
 def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str, Any]) -> tuple[Config, list[str]]:
     """The run's own configuration, with what may be changed in it."""
     config, settings = Config.model_validate(run.info["config"]), list(settings)
-    owners = [short(config.method), *map(short, config.plugins), "stage", "augment"]
+    moved = f"{short(config.net)}.weights"  # where a file of them lies is no part of what a run is
+    parts = [*(owner for owner in owners(config) if owner != short(config.net)), "stage", "augment"]
     for name in [*fields, *(name for name, _ in settings)]:
         owner = name.rpartition(".")[0]
         if not owner and name in Config.model_fields and name not in FREE:
             raise UsageError(
                 f"{name} is that of {run.path} and cannot be another when it is extended; what can is "
-                f"{', '.join(FREE)}, and the settings of {', '.join(owners)}"
+                f"{', '.join(FREE)}, and the settings of {', '.join(parts)}"
             )
-        if owner and not owner.startswith("stage.") and owner not in owners:
-            raise unknown("part with settings that can change when a run is extended", owner, owners)
+        if owner and name != moved and not owner.startswith("stage.") and owner not in parts:
+            raise unknown("part with settings that can change when a run is extended", owner, parts)
     return with_settings(changed(config, fields), settings)
 
 
@@ -100,8 +100,9 @@ def new_classes(run: Run, data: DataSet) -> list[str]:
     known = classes_known(run)
     if lost := [name for name in known if name not in data.classes]:
         raise UsageError(
-            f"the data has no class {listed(lost)}, and {run.path} knows {len(known)} classes that must all be there, "
-            f"each with its exemplars and its test images; there are {listed(data.classes)}: add what is missing"
+            f"the data has no class {shortened(lost)}, and {run.path} knows {len(known)} classes that must all be "
+            f"there, each with its exemplars and its test images; there are {shortened(data.classes)}: add what is "
+            "missing"
         )
     planned = [name for name in run.info["classes"][len(known) :] if name in data.classes]
     new = [*planned, *(name for name in data.classes if name not in known and name not in planned)]
@@ -178,7 +179,7 @@ def refuse_missing(run: Run, plan: Plan, names: Sequence[str], missing: Sequence
             )
     raise UsageError(
         f"{len(missing)} exemplars of {run.path} are not among the training images: "
-        f"{listed([f'{names[label]}/{kept}' for label, kept in missing])}{also}; put them back"
+        f"{shortened([f'{names[label]}/{kept}' for label, kept in missing])}{also}; put them back"
     )
 
 
@@ -190,14 +191,10 @@ def what_changed(run: Run, plan: Plan, found: Found) -> list[str]:
     notes = []
     if others:
         notes.append(
-            f"warning: the test images of {listed(others)} are not those that {run.path} was tested on: the numbers "
+            f"warning: the test images of {shortened(others)} are not those that {run.path} was tested on: the numbers "
             "of its phases, which are taken over, are of other images than those that follow"
         )
     if found.altered:
-        altered = listed([f"{names[label]}/{kept}" for label, kept in found.altered])
+        altered = shortened([f"{names[label]}/{kept}" for label, kept in found.altered])
         notes.append(f"warning: {len(found.altered)} exemplars have other pixels than {run.path} saw: {altered}")
     return notes
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(map(str, names[:SOME])) + (f" and {len(names) - SOME} more" if len(names) > SOME else "")

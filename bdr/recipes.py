@@ -1,12 +1,14 @@
-"""Recipes: one function per published setting, returning a frozen configuration; and a frame for every data set."""
+"""Recipes: a function a published setting, a frame a data set; and the way from what was typed to a configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bdr.config import Config
+from bdr.config import Config, changed, with_settings
+from bdr.errors import UsageError, unknown
+from bdr.methods import METHODS
 from bdr.types import Stage
 
 # What methods keep of earlier classes, where it is not the 20 images of each that most do.
@@ -312,3 +314,35 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "ucir-original": ucir_original,
     "wa-original": wa_original,
 }
+
+
+def configure(
+    what: str,
+    data: str | None = None,
+    settings: Iterable[tuple[str, Any]] = (),
+    fields: Mapping[str, Any] | None = None,
+    file: Mapping[str, Any] | None = None,
+) -> tuple[Config, list[str]]:
+    """`ucir+cwd+bdr`, a recipe's name, or `package.module:MyMethod+bdr`, with what is changed in it.
+
+    A file changes the recipe, what is typed (fields, then settings) changes both; and what was adapted, as sentences.
+    """
+    layers = [list((file or {}).items()), [*(fields or {}).items(), *settings]]
+    named = [data, *(value for layer in layers for name, value in layer if name == "data")]
+    return with_settings(begun(what, named[-1]), *([each for each in layer if each[0] != "data"] for layer in layers))
+
+
+def begun(what: str, data: str | None) -> Config:
+    """A recipe, or a method in the frame of a data set, with plug-ins."""
+    name, *plugins = what.split("+")
+    if not name or not all(plugins):
+        raise UsageError(f"'{what}' is not like METHOD+PLUGIN+PLUGIN, for example ucir+cwd+bdr")
+    if name in RECIPES:
+        config = RECIPES[name]()
+        if data not in (None, config.data):
+            raise UsageError(f"recipe '{name}' is for {config.data}, not for {data}; name a method: {config.title}")
+        return changed(config, {"plugins": (*config.plugins, *plugins)})
+    if name not in METHODS and ":" not in name:
+        raise unknown("method or recipe", name, [*METHODS, *RECIPES])
+    chosen = changed(Config(), {} if data is None else {"data": data}).data
+    return changed(frame_of(chosen)(name, *plugins), {"data": chosen})

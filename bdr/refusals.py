@@ -9,16 +9,15 @@ import numpy as np
 from bdr.config import Config
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import EVERYTHING, Quota
-from bdr.describe import short
-from bdr.engine.fit import has_name
+from bdr.describe import owners
 from bdr.errors import UsageError, unknown
 from bdr.methods import Method
 from bdr.plugins import Plugin
-from bdr.types import Phase, Stage
+from bdr.types import Phase, Stage, has_name
 
 
 def check_settings(config: Config) -> None:
-    known = [short(config.method), *map(short, config.plugins), short(config.net)]
+    known = owners(config)
     for owner in config.settings:
         if owner not in known:
             raise unknown("part of this run with settings", owner, [*known, "stage", "augment"])

@@ -6,6 +6,8 @@ import math
 
 from bdr.types import Stage
 
+SCHEDULES = ("steps", "cosine", "constant")
+
 
 def learning_rate(stage: Stage, epoch: int) -> float:
     """Linear warm-up, then drops at the given epochs, a half cosine, or nothing."""

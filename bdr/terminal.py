@@ -1,4 +1,4 @@
-"""The two streams of a terminal, what was typed at it, and what cannot be typed together."""
+"""The two streams of a terminal, what was typed at it, and how a command is to go about it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 
@@ -23,8 +25,40 @@ def command_line() -> str:
     return shlex.join(["bdr", *sys.argv[1:]])
 
 
-def refuse_contradictions(check: bool, dry_run: bool, as_json: bool, markdown: bool) -> None:
-    """Of commands that may only look, and print in one form or another."""
-    for one, other, names in ((check, dry_run, "--check and --dry-run"), (as_json, markdown, "--json and --markdown")):
-        if one and other:
-            raise UsageError(f"{names} exclude each other: use one of them")
+@dataclass(frozen=True)
+class Conditions:
+    """Where runs go, how many of them at a time, for how long, and who may stop them."""
+
+    runs: Path
+    jobs: int | None
+    until: str | None
+    stoppable: Stoppable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How a command goes about it that may only look, and print in one form or another."""
+
+    check: bool = False
+    dry_run: bool = False
+    as_json: bool = False
+    markdown: bool = False
+
+    @property
+    def form(self) -> str | None:
+        """The option that asks for another form than that of a terminal."""
+        return "--json" if self.as_json else "--markdown" if self.markdown else None
+
+    def refuse_contradictions(self) -> None:
+        if self.check and self.dry_run:
+            raise UsageError("--check and --dry-run exclude each other: use one of them")
+        if self.as_json and self.markdown:
+            raise UsageError("--json and --markdown exclude each other: use one of them")
+
+    def refuse_mixed_output(self, missing: int, instead: str) -> None:
+        """What runs say of themselves is neither JSON nor Markdown."""
+        if self.form:
+            raise UsageError(
+                f"{missing} runs are missing, and their display would be mixed with the output of {self.form}: run "
+                f"without it first, {instead}"
+            )

@@ -73,6 +73,9 @@ class Outputs(NamedTuple):
 Classify = Callable[[Outputs, Tensor], Tensor]  # (outputs, targets) -> (B,), one loss a sample
 
 
+OPTIMIZERS = ("sgd", "adamw")
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One optimisation inside a phase. Methods of several stages declare them; the engine alone loops."""
@@ -95,3 +98,8 @@ class Stage:
     train: tuple[str, ...] = ()  # exactly these parameters move; () = what requires_grad says after begin
     loss: str = "loss"  # which of the method's objectives
     alternate: Stage | None = None  # a second optimisation, an epoch of it after each of this one, without plug-ins
+
+
+def has_name(parameter: str, wanted: str) -> bool:
+    """What a stage says that it trains is the full name of the parameter, or of a part that it belongs to."""
+    return parameter == wanted or parameter.startswith(f"{wanted}.")

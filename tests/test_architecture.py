@@ -43,11 +43,11 @@ RULES = {
     "watch": {"bdr.records", "bdr.metrics", "bdr.report"},
     "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen", "bdr.engine.fit"},
     # from a configuration to an experiment, each from what stands above it
-    "config": {"bdr.types", "bdr.data", "bdr.engine.fit"},
-    "recipes": {"bdr.types", "bdr.config"},
+    "config": {"bdr.types", "bdr.schedules", "bdr.data"},
+    "recipes": {"bdr.types", "bdr.config", "bdr.methods"},
     "own_code": set(),
     "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config", "bdr.own_code"},
-    "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine.fit", "bdr.config", "bdr.describe"},
+    "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
     "parts": {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.config", "bdr.describe", "bdr.refusals"},
@@ -88,8 +88,9 @@ RULES = {
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun", "bdr.extension"},
     },
     "sweep": {
-        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.describe", "bdr.data", "bdr.engine.run", "bdr.records"},
-        *{"bdr.report", "bdr.terminal", "bdr.display", "bdr.commands", "bdr.cli"},  # a run of a sweep types `bdr run`
+        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.data", "bdr.engine.run"},
+        *{"bdr.records", "bdr.report", "bdr.terminal", "bdr.display", "bdr.commands"},
+        "bdr.cli",  # a run of a sweep types `bdr run`
     },
     "paper": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.scenario", "bdr.balance", "bdr.data"},
@@ -100,7 +101,7 @@ RULES = {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.types", "bdr.data", "bdr.nets"},
         *{"bdr.engine", "bdr.records", "bdr.terminal"},
     },
-    "cli": {"bdr.bench.commands", "bdr.commands", "bdr.paper", "bdr.sweep", "bdr.watch"},
+    "cli": {"bdr.bench", "bdr.commands", "bdr.config", "bdr.paper", "bdr.sweep", "bdr.terminal", "bdr.watch"},
 }
 LOOKING = ("bdr.records", "bdr.metrics", "bdr.report", "bdr.watch.board", "bdr.commands.looking")
 

@@ -17,7 +17,7 @@ from test_cli import SHORT, WHOLE, tree, typed
 import bdr
 from bdr.data import DATASETS
 from bdr.data.published import PUBLISHED, md5_of
-from bdr.errors import BdrError, UsageError
+from bdr.errors import BdrError, UsageError, shortened
 from bdr.records import Run
 
 USAGE, FAILURE = 2, 1
@@ -415,3 +415,8 @@ def test_a_run_without_a_finished_phase_says_how_to_go_on(refused, tmp_path, mad
 
 def test_a_failure_is_not_a_usage_error():
     assert (BdrError.exit_code, UsageError.exit_code) == (FAILURE, USAGE)
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "0"), (3, "0, 1, 2"), (4, "0, 1, 2, 3"), (5, "0, 1, 2 and 2 more")])
+def test_a_long_list_in_a_message_is_cut_and_counted(count, said):
+    assert shortened(range(count), 3) == said

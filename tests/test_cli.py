@@ -285,6 +285,47 @@ def test_drops_of_a_file_are_scaled_with_epochs_that_are_set(tmp_path):
     assert printed("--config", tmp_path / "run.yaml", "--set", "stage.epochs=10")["stage"]["drops"] == [6, 8]
 
 
+def test_drops_are_scaled_once_from_where_they_were_given(tmp_path):
+    file = tmp_path / "brief.yaml"
+    file.write_text("stage: {epochs: 1}")
+    typed_ = "--config", file, "--set", "stage.epochs=40"
+    assert printed(*typed_)["stage"]["drops"] == printed("--set", "stage.epochs=40")["stage"]["drops"] == [24, 34]
+    file.write_text("stage: {epochs: 4, drops: [2]}")
+    assert printed(*typed_)["stage"]["drops"] == [20]
+
+
+def test_the_last_data_set_that_is_named_has_the_frame(tmp_path):
+    file = tmp_path / "some.yaml"
+    file.write_text("data: cifar10")
+    assert printed("--config", file)["net"] == "resnet18"
+    for words in (("--data", "digits"), ("--set", "data=digits")):
+        assert printed("--config", file, *words)["net"] == "small"
+
+
+def test_a_mapping_from_python_or_a_file_changes_what_it_names(tmp_path):
+    file = tmp_path / "some.yaml"
+    file.write_text("settings: {ucir: {margin: 0.4}}\nstage: {lr: 0.05}")
+    config, _ = bdr.api.configure("ucir", fields={"settings": {"ucir": {"margin": 0.4}}, "stage": {"lr": 0.05}})
+    found = typed("run", "ucir", "--config", file, "--print-config").out
+    assert yaml.safe_load(found)["settings"] == config.settings == {"ucir": {"eta": 20.0, "margin": 0.4}}
+    assert yaml.safe_load(found)["stage"]["epochs"] == config.stage.epochs == 20
+
+
+@pytest.mark.parametrize("command", ["run", "sweep", "compare"])
+def test_commands_that_train_have_an_option_for_the_same_fields(command):
+    from bdr.cli.options import FIELDS
+    from bdr.config import Config
+
+    assert set(FIELDS) <= set(Config.model_fields)
+    said = " ".join(typed(command, "--help").out.split())
+    assert all(f"--{name.replace('_', '-')}" in said for name in FIELDS)
+
+
+def test_a_bare_number_is_a_seed_and_the_plan_shows_it(tmp_path):
+    said = typed("run", "ucir", *SMALL, "--seeds", "3", "--dry-run", "--runs", tmp_path)
+    assert "ucir, seed 3 ->" in " ".join(said.out.split())
+
+
 def test_one_stage_can_be_named(tmp_path):
     said = typed("run", "ucir", *SHORT, "--set", "stage.main.lr=0.05", "--out", tmp_path / "run")
     assert said.code == 0, said.err

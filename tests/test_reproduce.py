@@ -20,13 +20,14 @@ from bdr.paper.found import gather
 from bdr.paper.mapping import DATA, SPECS, Reason, Wanted, as_printed, mapped
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
-from bdr.paper.schedule import parse_seeds
+from bdr.paper.schedule import counted_seeds
 from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
 from bdr.records import RunWriter, find_runs
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import configuration
+from bdr.terminal import Conditions
 
 RESULTS = Path(__file__).parent.parent / "results"
 PHASE_2 = {
@@ -506,13 +507,13 @@ def test_runs_side_by_side_take_their_share_of_the_time(folders, capsys):
     ("text", "seeds"), [("3", [1993, 1994, 1995]), ("1", [1993]), ("1994", [1994]), ("7,", [7]), ("5,3,5", [5, 3])]
 )
 def test_seeds_are_a_number_or_a_list(text, seeds):
-    assert parse_seeds(text) == seeds
+    assert counted_seeds(text) == seeds
 
 
 @pytest.mark.parametrize("text", ["4", "0", "", "a,b", "-1,2", ","])
 def test_other_seeds_are_refused(text):
     with pytest.raises(UsageError, match="neither a number from 1 to 3"):
-        parse_seeds(text)
+        counted_seeds(text)
 
 
 # The command
@@ -590,7 +591,7 @@ DIGITS = Wanted("ucir", "digits", (("base", 4), ("step", 3), ("memory", "3/class
 
 
 def test_a_run_is_really_trained(folders, capsys):
-    run_all([(DIGITS, 7)], Path("runs"), 1, None, {"device": "cpu"}, unstoppable)
+    run_all([(DIGITS, 7)], Conditions(Path("runs"), 1, None, unstoppable), {"device": "cpu"})
     runs, _ = find_runs(Path("runs"))
     assert [(run.seed, run.done, run.info["config"]["device"]) for run in runs] == [(7, True, "cpu")]
 
@@ -598,14 +599,15 @@ def test_a_run_is_really_trained(folders, capsys):
 def test_several_at_once_are_the_same_runs(folders, monkeypatch):
     asked = []
 
-    def run_sweep(what, fields, settings_, seeds, *rest):
-        asked.extend(configuration(wish)[0] for wish in wishes_of(grids_of(what), fields, settings_, seeds))
-        assert rest[:4] == (Path("runs"), 2, "26m", False)
+    def run_sweep(what, asked_, conditions):
+        asked.extend(configuration(wish)[0] for wish in wishes_of(grids_of(what), asked_.typed, asked_.seeds))
+        assert conditions == two_at_once
 
     monkeypatch.setattr("bdr.sweep.run_sweep", run_sweep)
     one = mapped(cell("T2", "UCIR"))
     missing = [(DIGITS, 7), (one, 1994), (DIGITS, 8)]
-    run_all(missing, Path("runs"), 2, "26m", {"root": "data"}, unstoppable)
+    two_at_once = Conditions(Path("runs"), 2, "26m", unstoppable)
+    run_all(missing, two_at_once, {"root": "data"})
     assert asked == [wanted.config(seed, root="data") for wanted, seed in missing]
 
 

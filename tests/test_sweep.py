@@ -30,6 +30,7 @@ from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
 from bdr.sweep.plan import Planned, as_typed, facts_of, plan_sweep
 from bdr.sweep.view import LiveTable, list_table, live_table, read_progress
+from bdr.terminal import Conditions
 
 FIELDS = TRIED | {"data": "digits", "phases": 2}
 SETTINGS = ("stage.epochs=2", "stage.batch=32")
@@ -51,20 +52,24 @@ class Paced(UCIR):
 """
 
 
+def typed(fields, settings):
+    return fields | dict(parse_setting(text) for text in settings)
+
+
 def swept(what, runs, fields=FIELDS, settings=SETTINGS, seeds=None, jobs=1, until=None, dry_run=False):
     """Exit code of a sweep, and what it said."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            sweep.run_sweep(what, fields, settings, seeds, runs, jobs, until, dry_run, stoppable)
+            conditions = Conditions(runs, jobs, until, stoppable)
+            sweep.run_sweep(what, sweep.Asked(typed(fields, settings), seeds), conditions, dry_run=dry_run)
         except BdrError as error:
             return error.exit_code, f"{said.getvalue()}bdr: {error}\n"
     return 0, said.getvalue()
 
 
 def planned(what, runs=Path("runs"), fields=FIELDS, settings=(), seeds=None):
-    typed = tuple(parse_setting(text) for text in settings)
-    return plan_sweep(wishes_of(grids_of(what), fields, typed, seeds), runs)[0]
+    return plan_sweep(wishes_of(grids_of(what), typed(fields, settings), seeds), runs)[0]
 
 
 def grid_file(folder, **content):
@@ -92,7 +97,7 @@ def own(tmp_path_factory):
 def test_a_grid_is_every_combination_with_seeds_slowest(tmp_path):
     grid = {"base": [4, 7], "memory": ["2/class", "3/class"]}
     file = grid_file(tmp_path, runs=["ucir", "ucir+bdr"], common={"step": 3}, grid=grid, seeds=[1, 2])
-    found = wishes_of(grids_of([file]), {}, (), None)
+    found = wishes_of(grids_of([file]), {}, None)
     assert len(found) == len(set(found)) == 16
     assert [wish.seed for wish in found] == [1] * 8 + [2] * 8
     assert found[1].label == "ucir base=4 memory=3/class"
@@ -108,6 +113,27 @@ def test_the_command_line_overrides_the_file(tmp_path):
 def test_a_setting_of_a_plug_in_concerns_the_runs_that_have_it(tmp_path):
     file = grid_file(tmp_path, runs=["ucir", "ucir+bdr"], grid={"bdr.m": [0.5, 1.0]})
     assert [run.label for run in planned([file])] == ["ucir", "ucir+bdr bdr.m=0.5", "ucir+bdr bdr.m=1.0"]
+
+
+def test_the_network_of_a_run_has_settings_too():
+    (run,) = planned(["l2p"], fields={"device": "cpu"}, settings=["vit-tiny.depth=2"])
+    assert "vit-tiny.depth=2" in run.words
+    with pytest.raises(UsageError, match=r"no part of any run with settings 'vit-b16'; .* 'vit-tiny'"):
+        planned(["l2p"], fields={"device": "cpu"}, settings=["vit-b16.depth=2"])
+
+
+def test_the_network_is_that_of_the_runs_own_data_or_the_one_it_names(tmp_path):
+    typed_ = {"vit-b16.weights": "FILE"}
+    (wish,) = wishes_of(grids_of(["l2p"]), {"data": "cifar100"} | typed_, None)
+    assert wish.settings == {"data": "cifar100"} | typed_
+    file = grid_file(tmp_path, runs=["l2p"], set={"vit-tiny.depth": 2}, grid={"net": ["vit-tiny", "small"]})
+    assert ["vit-tiny.depth" in wish.settings for wish in wishes_of(grids_of([file]), {}, None)] == [True, False]
+
+
+def test_drops_of_a_grid_are_scaled_with_epochs_that_are_typed(tmp_path):
+    file = grid_file(tmp_path, runs=["ucir"], set={"stage.epochs": 4, "stage.drops": [2]})
+    (run,) = planned([file], settings=["stage.epochs=8"])
+    assert {"stage.epochs=8", "stage.drops=[4]"} <= set(run.words)
 
 
 def test_files_methods_and_recipes_go_together(tmp_path):
@@ -159,7 +185,7 @@ def test_a_wrong_run_is_refused_before_anything_trains(grid, said, tmp_path):
 def test_the_grid_of_the_page_is_what_the_page_says():
     page = Path(__file__).resolve().parents[1] / "docs" / "commands" / "sweep.md"
     block = page.read_text().split("```yaml\n")[1].split("```")[0]
-    wishes = wishes_of([checked_grid(yaml.safe_load(block), "page")], {}, (), None)
+    wishes = wishes_of([checked_grid(yaml.safe_load(block), "page")], {}, None)
     assert len(plan_sweep(wishes, Path("runs"))[0]) == 12
 
 
@@ -194,7 +220,9 @@ def test_the_words_of_a_run_make_its_configuration(tmp_path):
     (run,) = planned([file], tmp_path)
     words = dict(zip(run.words[2::2], run.words[3::2], strict=True))
     settings = [word for before, word in zip(run.words, run.words[1:], strict=False) if before == "--set"]
-    (config,), _ = configurations(run.words[1], words["--data"], {}, settings, None, [int(words["--seed"])])
+    (config,), _ = configurations(
+        run.words[1], typed({"data": words["--data"]}, settings), None, [int(words["--seed"])]
+    )
     assert facts_of([("", config)], tmp_path)[0]["path"] == str(run.path)
 
 

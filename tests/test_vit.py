@@ -287,3 +287,26 @@ def test_a_run_does_not_go_on_with_other_weights(kept, tmp_path):
     kept(seed=2)
     with pytest.raises(UsageError, match="weights would differ"):
         api.resume(path)
+
+
+@pytest.fixture
+def learned(kept, tmp_path):
+    """A run of one phase whose network rests in a file, and that file."""
+    file = kept()
+    settings = [*SMALL, ("vit-tiny.weights", str(file))]
+    return train(tmp_path / "run", "l2p", **RUN | {"phases": 1, "settings": settings}), file
+
+
+def test_a_run_is_extended_with_its_weights_in_another_place(learned, tmp_path):
+    path, file = learned
+    moved = file.rename(tmp_path / "moved.safetensors")
+    extended = api.extend(path, out=tmp_path / "extended", set={"vit-tiny.weights": str(moved)})
+    assert len(extended.accuracies) == 2
+
+
+def test_a_run_is_not_extended_with_other_weights_or_another_network(learned, kept, tmp_path):
+    path, _ = learned
+    with pytest.raises(BdrError, match="put the file of that time in its place"):
+        api.extend(path, out=tmp_path / "extended", set={"vit-tiny.weights": str(kept("other", seed=2))})
+    with pytest.raises(UsageError, match="no part with settings that can change when a run is extended 'vit-tiny'"):
+        api.extend(path, out=tmp_path / "extended", set={"vit-tiny.depth": 3})

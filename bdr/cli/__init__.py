@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bdr.bench.commands import bench_app
+from bdr.cli.bench import bench_app
 from bdr.cli.looking import evaluate, figure, log, predict, report, show, watch
 from bdr.cli.papers import reproduce, table
 from bdr.cli.training import compare, demo, extend, resume, run, sweep

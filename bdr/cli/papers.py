@@ -8,25 +8,30 @@ from typing import Annotated
 
 import typer
 
-from bdr.cli.options import AsJson, Device, Root, RunsFolder, stoppable
+from bdr.cli.options import AsJson, Device, Markdown, Root, RunsFolder, Until, stoppable
+
+Only = Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')]
+Formula = Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, released or anchored.")]
 
 
 def reproduce(
     tables: Annotated[list[str], typer.Argument(metavar="TABLE...", help="Tables of the paper: T1 to T9, or all.")],
-    only: Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')] = None,
-    seeds: Annotated[str, typer.Option(help="How many of 1993, 1994, 1995; or a list: 1993,1994.")] = "3",
-    formula: Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, released or anchored.")] = "corrected",
+    only: Only = None,
+    seeds: Annotated[
+        str, typer.Option(help="How many of 1993, 1994, 1995 (3: all three, not seed 3); or a list: 1993,1994.")
+    ] = "3",
+    formula: Formula = "corrected",
     tolerance: Annotated[float, typer.Option(help="Points that may be missing to the paper's number.")] = 0.5,
     results: Annotated[list[Path] | None, typer.Option(help="Where to look, instead of results.")] = None,
     runs: RunsFolder = Path("runs"),
     root: Root = None,
     device: Device = None,
     jobs: Annotated[int, typer.Option(help="Runs at once.")] = 1,
-    until: Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")] = None,
+    until: Until = None,
     check: Annotated[bool, typer.Option("--check", help="Judge what is there, run nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and how long it takes.")] = False,
     json: AsJson = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    markdown: Markdown = False,
 ) -> None:
     """Run what is missing of the paper's tables, and say of each number whether it was reached.
 
@@ -34,8 +39,24 @@ def reproduce(
     """
     from bdr.paper.reproduce import reproduce as answer
 
-    places = results or [], runs, root, device
-    answer(tables, only, seeds, formula, tolerance, *places, jobs, until, check, dry_run, json, markdown, stoppable)
+    answer(
+        tables,
+        only,
+        seeds=seeds,
+        formula=formula,
+        tolerance=tolerance,
+        results=results or [],
+        runs=runs,
+        root=root,
+        device=device,
+        jobs=jobs,
+        until=until,
+        check=check,
+        dry_run=dry_run,
+        as_json=json,
+        markdown=markdown,
+        stoppable=stoppable,
+    )
 
 
 class Form(StrEnum):
@@ -48,8 +69,8 @@ def table(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="A table of the paper: T1 to T9, or all.")],
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, instead of results and runs.")] = None,
     format: Annotated[Form | None, typer.Option(help="As FILE's name ends if not given; else markdown.")] = None,
-    only: Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')] = None,
-    formula: Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, released or anchored.")] = "corrected",
+    only: Only = None,
+    formula: Formula = "corrected",
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="A file to write it into.")] = None,
 ) -> None:
     """Write a table of the paper with ours beside it, as LaTeX, Markdown or CSV.

@@ -3,83 +3,67 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bdr.cli.options import (
     AsJson,
-    Base,
-    Data,
     Device,
-    Engine,
-    Herding,
-    Keep,
-    Memory,
-    Net,
-    Order,
-    Phases,
-    Precision,
+    DryRun,
+    DryRuns,
+    Jobs,
+    Markdown,
+    OutFolder,
     Root,
     RunPath,
     RunsFolder,
+    Seeds,
     Settings,
-    Step,
-    fields_given,
-    parse_seeds,
-    seeds_given,
+    Until,
+    listed_seeds,
+    one_or_several,
     stoppable,
+    takes_fields,
+    typed_fields,
 )
 from bdr.errors import UsageError
 
 
+@takes_fields
 def run(
+    typed: dict[str, Any],
     what: Annotated[
         str | None, typer.Argument(help="METHOD+PLUGIN+..., a recipe, or package.module:MyMethod+bdr.")
     ] = None,
-    data: Data = None,
-    root: Root = None,
-    base: Base = None,
-    step: Step = None,
-    uneven: Annotated[bool, typer.Option("--uneven", help="Allow a smaller last phase.")] = False,
-    memory: Memory = None,
-    herding: Herding = None,
-    order: Order = None,
-    net: Net = None,
     seed: Annotated[int | None, typer.Option(help="Seed of training (the class order has its own).")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Several, one run each: 1993,1994,1995.")] = None,
-    set_: Settings = None,
+    seeds: Seeds = None,
     config: Annotated[Path | None, typer.Option(help="A YAML file of fields, as --print-config prints.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory itself, instead of one below --runs.")] = None,
+    out: OutFolder = None,
     runs: RunsFolder = Path("runs"),
-    phases: Phases = None,
-    precision: Precision = None,
-    device: Device = None,
-    engine: Engine = None,
-    keep: Keep = None,
-    val: Annotated[float | None, typer.Option(help="Share of the training images held out for validation.")] = None,
-    size: Annotated[int | None, typer.Option(help="Pixels a side, for folders of images.")] = None,
-    analyse: Annotated[bool, typer.Option("--analyse", help="Log gradients, features and test losses too.")] = False,
-    checkpoint_every: Annotated[float | None, typer.Option(help="Seconds between checkpoints (20).")] = None,
-    share: Annotated[bool | None, typer.Option("--share/--no-share", help="Train equal first phases once.")] = None,
-    log: Annotated[str | None, typer.Option(help="Write to tensorboard, wandb, mlflow too: a name, or a list.")] = None,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print the configuration and stop.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, estimate time and disk, stop.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Train a method over all phases.
 
     For example: bdr run ucir+cwd+bdr --data cifar100 --root DIR --base 50 --step 10 --memory 20/class --seed 1993
     """
-    scenario = fields_given(root=root, base=base, step=step, memory=memory, herding=herding, order=order)
-    fields = scenario | fields_given(net=net, phases=phases, precision=precision, device=device, engine=engine)
-    fields |= fields_given(keep=keep, val=val, size=size, checkpoint_every=checkpoint_every)
-    fields |= fields_given(share=share, uneven=uneven or None, analyse=analyse or None, log=log)
     from bdr.commands.training import run_seeds
 
-    chosen = parse_seeds(seed, seeds)
+    chosen = one_or_several(seed, seeds)
     if out is not None and len(chosen) > 1:
         raise UsageError("--out names one run and --seeds asks for several; use --runs DIR, or one seed")
-    run_seeds(what, data, fields, set_ or [], config, chosen, out, runs, print_config, dry_run, stoppable)
+    run_seeds(
+        what,
+        typed,
+        chosen,
+        file=config,
+        path=out,
+        runs=runs,
+        print_config=print_config,
+        dry_run=dry_run,
+        stoppable=stoppable,
+    )
 
 
 def resume(run: RunPath, root: Root = None, device: Device = None) -> None:
@@ -97,10 +81,10 @@ def extend(
     step: Annotated[int | None, typer.Option(help="New classes a phase; all in one phase if not given.")] = None,
     set_: Settings = None,
     seed: Annotated[int | None, typer.Option(help="Seed of training; that of RUN if not given.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run directory itself, instead of one below --runs.")] = None,
+    out: OutFolder = None,
     runs: RunsFolder = Path("runs"),
     device: Device = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, estimate time and disk, stop.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Teach a finished run the classes that its data has got since, from its weights and exemplars.
 
@@ -108,41 +92,29 @@ def extend(
     """
     from bdr.commands.training import extend_run
 
-    extend_run(run, step, fields_given(root=root, seed=seed, device=device), set_ or [], out, runs, dry_run, stoppable)
+    typed = typed_fields(set_, root=root, seed=seed, device=device)
+    extend_run(run, step, typed, folder=out, runs=runs, dry_run=dry_run, stoppable=stoppable)
 
 
+@takes_fields
 def sweep(
     what: Annotated[list[str], typer.Argument(metavar="FILE|RECIPE...", help="Grid files, methods, recipes.")],
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,1995.")] = None,
-    until: Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")] = None,
-    data: Data = None,
-    root: Root = None,
-    base: Base = None,
-    step: Step = None,
-    memory: Memory = None,
-    herding: Herding = None,
-    order: Order = None,
-    net: Net = None,
-    phases: Phases = None,
-    precision: Precision = None,
-    engine: Engine = None,
-    keep: Keep = None,
-    device: Device = None,
-    set_: Settings = None,
+    typed: dict[str, Any],
+    jobs: Jobs = None,
+    seeds: Seeds = None,
+    until: Until = None,
     runs: RunsFolder = Path("runs"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, stop.")] = False,
+    dry_run: DryRuns = False,
 ) -> None:
     """Train every combination of a grid, several runs at a time; type it again to go on.
 
     For example: bdr sweep ucir+cwd ucir+cwd+bdr --seeds 1993,1994,1995, or bdr sweep grid.yaml --jobs 3 --until 26m
     """
-    scenario = fields_given(data=data, root=root, base=base, step=step, memory=memory, herding=herding, order=order)
-    training = fields_given(net=net, phases=phases, keep=keep, precision=precision, device=device, engine=engine)
-    fields, chosen = scenario | training, seeds_given(seeds)
-    from bdr.sweep import run_sweep
+    from bdr.sweep import Asked, run_sweep
+    from bdr.terminal import Conditions
 
-    run_sweep(what, fields, set_ or [], chosen, runs, jobs, until, dry_run, stoppable)
+    asked = Asked(typed, None if seeds is None else listed_seeds(seeds))
+    run_sweep(what, asked, Conditions(runs, jobs, until, stoppable), dry_run=dry_run)
 
 
 def method_and_base(what: str | None, base: str | None) -> tuple[str, int | None]:
@@ -156,50 +128,40 @@ def method_and_base(what: str | None, base: str | None) -> tuple[str, int | None
     return base, None
 
 
+@takes_fields
 def compare(
+    typed: dict[str, Any],
     what: Annotated[
         str | None, typer.Argument(metavar="METHOD", help="What is added to: METHOD+PLUGIN+..., or a recipe.")
     ] = None,
     with_: Annotated[
         str, typer.Option("--with", help="What is added, a row each: none,la,focal+bdr.")
     ] = "none,la,reweight,resample,focal,ldam,bdr",
-    seeds: Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,1995.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")] = None,
-    until: Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")] = None,
-    data: Data = None,
-    root: Root = None,
     base: Annotated[
         str | None, typer.Option(help="Classes of the first phase, as in bdr run; or METHOD: --base ucir+cwd.")
     ] = None,
-    step: Step = None,
-    memory: Memory = None,
-    herding: Herding = None,
-    order: Order = None,
-    net: Net = None,
-    phases: Phases = None,
-    precision: Precision = None,
-    engine: Engine = None,
-    keep: Keep = None,
-    device: Device = None,
-    set_: Settings = None,
+    seeds: Seeds = None,
+    jobs: Jobs = None,
+    until: Until = None,
     runs: RunsFolder = Path("runs"),
     check: Annotated[bool, typer.Option("--check", help="Compare what is there, run nothing.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, stop.")] = False,
+    dry_run: DryRuns = False,
     json: AsJson = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    markdown: Markdown = False,
 ) -> None:
     """Compare plug-ins on one method: run what is missing, print one table with the gain of each.
 
     For example: bdr compare ucir+cwd --with none,la,reweight,bdr --seeds 1993,1994,1995
     """
     method, first = method_and_base(what, base)
-    scenario = fields_given(data=data, root=root, base=first, step=step, memory=memory, herding=herding, order=order)
-    training = fields_given(net=net, phases=phases, keep=keep, precision=precision, device=device, engine=engine)
-    fields, chosen = scenario | training, seeds_given(seeds)
+    from bdr.sweep import Asked
     from bdr.sweep.compare import compare_plugins
+    from bdr.terminal import Conditions, Manner
 
-    asked = fields, set_ or [], chosen, runs
-    compare_plugins(method, with_, *asked, jobs, until, check, dry_run, json, markdown, stoppable)
+    fields = typed if first is None else {"base": first, **typed}
+    asked = Asked(fields, None if seeds is None else listed_seeds(seeds))
+    manner = Manner(check=check, dry_run=dry_run, as_json=json, markdown=markdown)
+    compare_plugins(method, with_, asked, Conditions(runs, jobs, until, stoppable), manner)
 
 
 def demo(
@@ -209,4 +171,4 @@ def demo(
     """Compare CwD with and without BDR on handwritten digits, in two minutes on a CPU, and write a page."""
     from bdr.commands.training import run_demo
 
-    run_demo(out, parse_seeds(None, seeds), stoppable)
+    run_demo(out, listed_seeds(seeds), stoppable)

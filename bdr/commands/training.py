@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bdr import api
 from bdr.assemble import Plan, plan_run
 from bdr.commands.looking import report_runs, show_runs
-from bdr.config import Config, from_yaml, parse_setting, to_yaml, with_settings
+from bdr.config import Config, changed, from_yaml, to_yaml
 from bdr.display import Lines, Workload, display
 from bdr.engine.run import Interrupted
 from bdr.errors import UsageError
 from bdr.extension import plan_extension
+from bdr.recipes import configure
 from bdr.records import Run
 from bdr.terminal import Stoppable, command_line, err, out
 
 
 def configurations(
-    what: str | None,
-    data: str | None,
-    fields: dict[str, Any],
-    settings: Sequence[str],
-    file: Path | None,
-    seeds: Sequence[int | None],
+    what: str | None, typed: Mapping[str, Any], file: Path | None, seeds: Sequence[int | None]
 ) -> tuple[list[Config], list[str]]:
-    """One configuration a seed: the recipe, then the file, then options, then --set."""
-    from_file = {} if file is None else read_config(file)
-    named = spelled(what, from_file, file)
-    made, notes = api.configure(named, data or from_file.get("data"), flattened(from_file))
-    made, further = with_settings(api.changed(made, fields), [parse_setting(text) for text in settings])
-    return [made if seed is None else api.changed(made, {"seed": seed}) for seed in seeds], notes + further
+    """One configuration a seed: the recipe, then the file, then what was typed."""
+    found = {} if file is None else read_config(file)
+    named = spelled(what, found, file)
+    rest = {name: value for name, value in found.items() if name not in ("method", "plugins")}
+    made, notes = configure(named, settings=typed.items(), file=rest)
+    return [made if seed is None else changed(made, {"seed": seed}) for seed in seeds], notes
 
 
 def spelled(what: str | None, from_file: dict[str, Any], file: Path | None) -> str:
@@ -40,7 +36,7 @@ def spelled(what: str | None, from_file: dict[str, Any], file: Path | None) -> s
     there = "+".join(map(str, parts)) if parts[0] else None
     if what is None and there is None:
         raise UsageError("name what to run, for example: bdr run ucir+cwd+bdr; bdr list methods says what there is")
-    if what is not None and there not in (None, api.configure(what, from_file.get("data"))[0].title):
+    if what is not None and there not in (None, configure(what)[0].title):
         raise UsageError(f"{file} is of {there} and you typed {what}: leave out one of them")
     return str(what or there)
 
@@ -54,36 +50,19 @@ def read_config(file: Path) -> dict[str, Any]:
         raise UsageError(f"--config {file} is not YAML: it is not text") from None
 
 
-def flattened(fields: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Fields of a file as dotted settings; method and plug-ins are named on the command line."""
-    flat: list[tuple[str, Any]] = []
-    for name, value in fields.items():
-        if name == "stage" and isinstance(value, dict):
-            flat += [(f"stage.{field}", inner) for field, inner in value.items()]
-        elif name in ("settings", "stages") and isinstance(value, dict):
-            prefix = "" if name == "settings" else "stage."
-            flat += [
-                (f"{prefix}{owner}.{field}", v) for owner, mine in value.items() for field, v in (mine or {}).items()
-            ]
-        elif name not in ("method", "plugins", "data"):
-            flat.append((name, value))
-    return flat
-
-
 def run_seeds(
     what: str | None,
-    data: str | None,
-    fields: dict[str, Any],
-    settings: Sequence[str],
-    file: Path | None,
+    typed: Mapping[str, Any],
     seeds: Sequence[int | None],
+    *,
+    file: Path | None,
     path: Path | None,
     runs: Path,
     print_config: bool,
     dry_run: bool,
     stoppable: Stoppable,
 ) -> None:
-    configs, notes = configurations(what, data, fields, settings, file, seeds)
+    configs, notes = configurations(what, typed, file, seeds)
     if print_config:
         if len(configs) > 1:
             raise UsageError("--print-config prints one configuration and --seeds asks for several; use --seed")
@@ -152,15 +131,14 @@ def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Sto
 def extend_run(
     path: Path,
     step: int | None,
-    fields: dict[str, Any],
-    settings: Sequence[str],
+    typed: Mapping[str, Any],
+    *,
     folder: Path | None,
     runs: Path,
     dry_run: bool,
     stoppable: Stoppable,
 ) -> None:
-    chosen = [parse_setting(text) for text in settings]
-    plan, notes = plan_extension(path, None, step, chosen, fields, folder, runs)
+    plan, notes = plan_extension(path, None, step, typed.items(), out=folder, runs=runs)
     for note in notes:
         err.print(note, markup=False, soft_wrap=True)
     if dry_run:
@@ -171,11 +149,11 @@ def extend_run(
         train(plan, stoppable)
 
 
-def run_demo(folder: Path, seeds: Sequence[int | None], stoppable: Stoppable) -> None:
+def run_demo(folder: Path, seeds: Sequence[int], stoppable: Stoppable) -> None:
     """CwD with and without BDR on digits: the table on the terminal, and the page."""
     for recipe in ("digits-cwd", "digits-cwd-bdr"):
         for seed in seeds:
-            config, _ = api.configure(recipe, fields={"seed": seed, "keep": "none"})
+            config, _ = configure(recipe, fields={"seed": seed, "keep": "none"})
             plan = plan_run(config, None, folder / "runs")
             listener = Lines(out, Workload(plan.workload()), every=30.0)
             with stoppable() as stopping:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bdr.data.images import Images
-from bdr.errors import BdrError, UsageError
+from bdr.errors import BdrError, UsageError, shortened
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 LAYOUT = "expected is ROOT/train/CLASS/*.png and ROOT/test/CLASS/*.png, or ROOT/CLASS/*.png"
@@ -47,7 +47,7 @@ def check_same_classes(train_at: Path, train: Sequence[str], test_at: Path, test
     lacking = {str(train_at): set(test) - set(train), str(test_at): set(train) - set(test)}
     for folder, names in lacking.items():
         if names:
-            some = ", ".join(sorted(names)[:5]) + (", ..." if len(names) > 5 else "")
+            some = shortened(sorted(names))
             raise UsageError(f"{train_at} and {test_at} must hold the same classes: {folder} lacks {some}")
 
 

@@ -15,15 +15,7 @@ from bdr.engine.objective import WATCHED, Objective
 from bdr.engine.step import EagerStep, Step, make_step
 from bdr.errors import BdrError, UsageError
 from bdr.schedules import learning_rate
-from bdr.types import Clock, Stage
-
-OPTIMIZERS = ("sgd", "adamw")
-SCHEDULES = ("steps", "cosine", "constant")
-
-
-def has_name(parameter: str, wanted: str) -> bool:
-    """It is the full name of the parameter, or of a part of the module that it belongs to."""
-    return parameter == wanted or parameter.startswith(f"{wanted}.")
+from bdr.types import OPTIMIZERS, Clock, Stage, has_name
 
 
 def set_moving(module: nn.Module, names: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bdr.errors import BdrError
+from bdr.errors import BdrError, shortened
 
 NAMED = 3  # of the names that are wrong, so many are told
 
@@ -37,16 +37,13 @@ def read_weights(path: str, wanted: Mapping[str, Tensor], ignored: str) -> dict[
     except SafetensorError as error:
         raise BdrError(f"weights '{path}' cannot be read: {error}; is it a safetensors file, and whole?") from error
     if missing := [name for name in wanted if name not in found]:
-        raise ValueError(f"weights '{path}' are of another network: {told(missing)} missing in it")
+        raise ValueError(f"weights '{path}' are of another network: {shortened(missing, NAMED)} missing in it")
     if strange := [name for name in found if name not in wanted]:
-        raise ValueError(f"weights '{path}' are of another network: it has {told(strange)}, which this one has not")
+        raise ValueError(
+            f"weights '{path}' are of another network: it has {shortened(strange, NAMED)}, which this one has not"
+        )
     for name, value in found.items():
         if value.shape != wanted[name].shape:
             sizes = f"{tuple(value.shape)}, and {tuple(wanted[name].shape)} here"
             raise ValueError(f"weights '{path}' are of another network: {name} is {sizes}")
     return found
-
-
-def told(names: list[str]) -> str:
-    rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{rest}"

@@ -108,7 +108,7 @@ class Wanted:
     settings: Settings
 
     def config(self, seed: int, **fields: Any) -> Config:
-        from bdr.api import configure
+        from bdr.recipes import configure
 
         return configure(self.spec, self.data, self.settings, {**dict(self.fields), **fields, "seed": seed})[0]
 

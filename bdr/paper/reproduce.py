@@ -18,11 +18,11 @@ from bdr.paper.cells import Cell, cells_of
 from bdr.paper.found import Results, gather
 from bdr.paper.mapping import Wanted
 from bdr.paper.only import parse_only
-from bdr.paper.schedule import Schedule, parse_seeds, schedule_of
+from bdr.paper.schedule import Schedule, counted_seeds, schedule_of
 from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, run_sheet, tally
 from bdr.paper.verdicts import Judged, judge
 from bdr.report.sheets import Sheet, as_markdown, as_rich
-from bdr.terminal import Stoppable, refuse_contradictions
+from bdr.terminal import Conditions, Manner, Stoppable
 
 RESULTS, RUNS = Path("results"), Path("runs")
 
@@ -39,6 +39,12 @@ class Question:
     runs: Path
     device: str
     jobs: int
+
+    def check(self) -> None:
+        if self.formula not in FORMULAS:
+            raise unknown("formula", self.formula, FORMULAS)
+        if not 0 <= self.tolerance < float("inf"):
+            raise UsageError(f"--tolerance {self.tolerance} is not allowed: it is 0 or more, in points")
 
     def folders(self) -> list[Path]:
         """Where results are looked for; a folder that was named must be there, the usual ones need not."""
@@ -61,6 +67,7 @@ class Answer:
 def reproduce(
     tables: Sequence[str],
     only: str | None = None,
+    *,
     seeds: str = "3",
     formula: str = "corrected",
     tolerance: float = 0.5,
@@ -77,43 +84,18 @@ def reproduce(
     stoppable: Stoppable | None = None,
 ) -> None:
     """Says what the cells ask for, runs what is missing (not with `check` or `dry_run`), and prints the judgement."""
-    refuse_contradictions(check, dry_run, as_json, markdown)
-    question = ask(tables, only, seeds, formula, tolerance, results, runs, device, jobs)
+    manner = Manner(check=check, dry_run=dry_run, as_json=as_json, markdown=markdown)
+    manner.refuse_contradictions()
+    cells, where = chosen(tables, only), choose_device(device or "auto").type
+    question = Question(cells, counted_seeds(seeds), formula, tolerance, list(results), runs, where, jobs)
+    question.check()
     found = answer(question)
     if not (check or dry_run) and (missing := found.schedule.missing):
-        refuse_mixed_output(len(missing), as_json, markdown)
+        manner.refuse_mixed_output(len(missing), f"then with --check {manner.form}; or add --dry-run")
         show(run_sheet(found.schedule), markdown=False)
-        run_all(missing, runs, jobs, until, machine(root, device), stoppable or unstoppable)
+        run_all(missing, Conditions(runs, jobs, until, stoppable or unstoppable), machine(root, device))
         found = answer(question)
-    present(found, dry_run, as_json, markdown)
-
-
-def refuse_mixed_output(missing: int, as_json: bool, markdown: bool) -> None:
-    if as_json or markdown:
-        option = "--json" if as_json else "--markdown"
-        raise UsageError(
-            f"{missing} runs are missing, and their display would be mixed with the output of {option}: run without it "
-            f"first, then with --check {option}; or add --dry-run"
-        )
-
-
-def ask(
-    tables: Sequence[str],
-    only: str | None,
-    seeds: str,
-    formula: str,
-    tolerance: float,
-    results: Sequence[Path],
-    runs: Path,
-    device: str | None,
-    jobs: int,
-) -> Question:
-    if formula not in FORMULAS:
-        raise unknown("formula", formula, FORMULAS)
-    if not 0 <= tolerance < float("inf"):
-        raise UsageError(f"--tolerance {tolerance} is not allowed: it is 0 or more, in points")
-    where = choose_device(device or "auto").type
-    return Question(chosen(tables, only), parse_seeds(seeds), formula, tolerance, list(results), runs, where, jobs)
+    present(found, manner)
 
 
 def chosen(tables: Sequence[str], only: str | None) -> list[Cell]:
@@ -136,43 +118,29 @@ def machine(root: Path | None, device: str | None) -> dict[str, Any]:
     return {name: str(value) for name, value in {"root": root, "device": device}.items() if value is not None}
 
 
-def run_all(
-    missing: Sequence[tuple[Wanted, int]],
-    runs: Path,
-    jobs: int,
-    until: str | None,
-    here: dict[str, Any],
-    stoppable: Stoppable,
-) -> None:
+def run_all(missing: Sequence[tuple[Wanted, int]], conditions: Conditions, here: dict[str, Any]) -> None:
     """One after the other on the terminal; as a sweep where there are several at once, or a time to stop."""
-    if jobs < 1:
-        raise UsageError(f"--jobs {jobs} is not allowed: it is 1 or more")
-    if jobs > 1 or until is not None:
-        as_a_sweep(missing, runs, jobs, until, here, stoppable)
+    if conditions.jobs is not None and conditions.jobs < 1:
+        raise UsageError(f"--jobs {conditions.jobs} is not allowed: it is 1 or more")
+    if conditions.jobs != 1 or conditions.until is not None:
+        as_a_sweep(missing, conditions, here)
         return
     from bdr.assemble import plan_run
     from bdr.commands.training import train
 
     for wanted, seed in missing:
-        train(plan_run(wanted.config(seed, **here), None, runs), stoppable)
+        train(plan_run(wanted.config(seed, **here), None, conditions.runs), conditions.stoppable)
 
 
-def as_a_sweep(
-    missing: Sequence[tuple[Wanted, int]],
-    runs: Path,
-    jobs: int,
-    until: str | None,
-    here: dict[str, Any],
-    stoppable: Stoppable,
-) -> None:
+def as_a_sweep(missing: Sequence[tuple[Wanted, int]], conditions: Conditions, here: dict[str, Any]) -> None:
     """The one place that knows how a sweep is called: with a grid file for every run."""
-    from bdr.sweep import run_sweep
+    from bdr import sweep
 
     with TemporaryDirectory() as folder:
         files = [Path(folder) / f"{number}.yaml" for number in range(len(missing))]
         for file, (wanted, seed) in zip(files, missing, strict=True):
             file.write_text(json.dumps(grid_of(wanted, seed, here)))  # JSON is YAML
-        run_sweep([str(file) for file in files], {}, [], None, runs, jobs, until, False, stoppable)
+        sweep.run_sweep([str(file) for file in files], sweep.Asked(), conditions)
 
 
 def grid_of(wanted: Wanted, seed: int, here: dict[str, Any]) -> dict[str, Any]:
@@ -189,8 +157,9 @@ class unstoppable:
     def __exit__(self, *_: object) -> None: ...
 
 
-def present(found: Answer, dry_run: bool, as_json: bool, markdown: bool) -> None:
-    if as_json:
+def present(found: Answer, manner: Manner) -> None:
+    dry_run, markdown = manner.dry_run, manner.markdown
+    if manner.as_json:
         print(json.dumps(plain_answer(found), indent=2, ensure_ascii=False))
         return
     question = found.question

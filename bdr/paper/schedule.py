@@ -42,8 +42,8 @@ class Schedule:
         return [(job.wanted, job.missing[at]) for at in range(most) for job in self.jobs if at < len(job.missing)]
 
 
-def parse_seeds(text: str) -> list[int]:
-    """`3`: the first three of the fixed ones; `1993,1994` or `7,`: these."""
+def counted_seeds(text: str) -> list[int]:
+    """`3`: the first three of the fixed ones, and not seed 3 as `bdr run` has it; `1993,1994` or `7,`: these."""
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:

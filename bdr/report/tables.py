@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bdr.errors import UsageError
+from bdr.errors import UsageError, shortened
 from bdr.metrics import OverSeeds, over_seeds, summary
 from bdr.records import Run
+from bdr.records.files import plain
 from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes, readout_of
 from bdr.report.pairing import paired_differences, references_of
 from bdr.report.sheets import Sheet
@@ -139,12 +140,6 @@ def class_names(run: Run, phase: int) -> list[str]:
     return [str(name) for name in run.info["classes"][old:seen]]
 
 
-def shortened(names: Sequence[str], most: int = 4) -> str:
-    """`cat, dog, fox, hen, and 46 more`"""
-    rest = len(names) - most
-    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:most])}, and {rest} more"
-
-
 def run_sheet(run: Run, readout: str | None = None) -> Sheet:
     """A row a phase of one run."""
     readout = readout or readout_of(run)
@@ -165,7 +160,7 @@ def _phase_row(run: Run, line: dict[str, Any], readout: str) -> list[str]:
     held = ("val",) if has_validation(run) else ()
     parts = ("accuracy", *held, "top5", "accuracy_old", "accuracy_new")
     cells = [number((line.get(part) or {}).get(readout)) for part in parts]
-    names = shortened(class_names(run, line["phase"]))
+    names = shortened(class_names(run, line["phase"]), 4)
     return [str(line["phase"]), str(line["seen"]), *cells, number(line.get("seconds"), 0), names]
 
 
@@ -185,17 +180,9 @@ def _group_json(comparison: Comparison, place: int) -> dict[str, Any]:
         "values": _named(comparison.values[place], "spread"),
         "reference": None if reference is None else reference.label,
         "difference_to_reference": None if pairs is None else _named(pairs, "standard_error"),
-        "per_seed": [_finite(each) for each in group.summaries],
+        "per_seed": [plain(each) for each in group.summaries],
     }
 
 
 def _named(values: dict[str, OverSeeds], second: str) -> dict[str, Any]:
-    return {key: _finite({"mean": each.mean, second: each.spread, "n": each.n}) for key, each in values.items()}
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return {key: plain({"mean": each.mean, second: each.spread, "n": each.n}) for key, each in values.items()}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bdr.commands.looking import print_comparison
-from bdr.config import parse_setting
 from bdr.describe import SIDE_BY_SIDE
 from bdr.engine.run import Interrupted
 from bdr.errors import BdrError, UsageError
@@ -20,7 +20,7 @@ from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import Planned, plan_sweep
 from bdr.sweep.view import Lines, failures_table, list_table, view
-from bdr.terminal import Stoppable, command_line, err, out
+from bdr.terminal import Conditions, command_line, err, out
 
 PAUSE = 0.2  # seconds between two looks at the runs
 GRACE = 60.0  # seconds that runs have for saving themselves
@@ -28,47 +28,40 @@ UNDER_MPS = 3  # runs at a time where MPS is to be had: more gain little
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
-def run_sweep(
-    what: Sequence[str],
-    fields: dict[str, Any],
-    settings: Sequence[str],
-    seeds: Sequence[int] | None,
-    runs: Path,
-    jobs: int | None,
-    until: str | None,
-    dry_run: bool,
-    stoppable: Stoppable,
-) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """What was typed for all runs: fields with --set over them, and seeds, if any."""
+
+    typed: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Sequence[int] | None = None
+
+
+def run_sweep(what: Sequence[str], asked: Asked, conditions: Conditions, *, dry_run: bool = False) -> None:
     """Trains every run of the grids that is not done yet."""
-    end = end_of(until)
-    planned = plan_runs(what, fields, settings, seeds, runs)
+    end = end_of(conditions.until)
+    planned = plan_runs(what, asked, conditions.runs)
     if dry_run:
         out.print(list_table(planned))
         return
-    crew, reason = train_all(planned, runs, jobs, end, stoppable)
-    conclude(crew, planned, reason, until)
+    crew, reason = train_all(planned, conditions, end)
+    conclude(crew, planned, reason, conditions.until)
 
 
-def train_all(
-    planned: Sequence[Planned], runs: Path, jobs: int | None, end: float | None, stoppable: Stoppable
-) -> tuple[Crew, str]:
+def train_all(planned: Sequence[Planned], conditions: Conditions, end: float | None) -> tuple[Crew, str]:
     """Until all are done, or somebody or the time says stop; what became of each, and why it ended."""
     cuda = any(run.cuda for run in planned)
-    jobs = checked_jobs(jobs, cuda)
+    jobs = checked_jobs(conditions.jobs, cuda)
     at_once = min(jobs, sum(not run.done for run in planned))
-    with stoppable() as stopping, view(out) as lines:
-        crew = Crew(planned, jobs, logs_folder(runs), environment(jobs, at_once, cuda), lines.tell)
+    with conditions.stoppable() as stopping, view(out) as lines:
+        crew = Crew(planned, jobs, logs_folder(conditions.runs), environment(jobs, at_once, cuda), lines.tell)
         say_what_is_done(crew, lines)
         with mps.side_by_side(cuda and at_once > 1, lines.tell):
             return crew, work(crew, lines, stopping, end)
 
 
-def plan_runs(
-    what: Sequence[str], fields: dict[str, Any], settings: Sequence[str], seeds: Sequence[int] | None, runs: Path
-) -> list[Planned]:
+def plan_runs(what: Sequence[str], asked: Asked, runs: Path) -> list[Planned]:
     """Every run, checked; what was adapted on the way is said."""
-    typed = tuple(parse_setting(text) for text in settings)
-    planned, notes = plan_sweep(wishes_of(grids_of(what), fields, typed, seeds), runs)
+    planned, notes = plan_sweep(wishes_of(grids_of(what), asked.typed, asked.seeds), runs)
     for note in notes:
         err.print(note, markup=False)
     return planned

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from bdr import api
 from bdr.config import Config
-from bdr.describe import short
+from bdr.describe import owners
 from bdr.errors import UsageError, unknown
+from bdr.recipes import configure
 
 KEYS = ("runs", "common", "set", "grid", "seeds")
 PLACES = {
@@ -43,13 +43,24 @@ class Grid:
 
 @dataclass(frozen=True)
 class Wish:
-    """One run of a grid, as `bdr run` would be told of it."""
+    """One run of a grid: what a grid file says of it, and what is typed, which overrides the file."""
 
     what: str
-    data: str | None
-    settings: Settings
+    file: Settings
+    typed: Settings
     seed: int | None
-    label: str
+    tried: tuple[str, ...] = ()  # the names that the grid varies
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What `bdr run` would be told."""
+        return {**dict(self.file), **dict(self.typed)}
+
+    @property
+    def label(self) -> str:
+        file, typed = dict(self.file), dict(self.typed)
+        shown = [f"{name}={file[name]}" for name in self.tried if name in file and name not in typed]
+        return " ".join([self.what, *shown])
 
 
 def grids_of(words: Sequence[str]) -> list[Grid]:
@@ -126,21 +137,30 @@ def check_field(name: str, place: str) -> None:
         raise unknown(f"field for {place}", name, FIELDS)
 
 
-def wishes_of(
-    grids: Sequence[Grid], fields: Mapping[str, Any], settings: Settings, seeds: Sequence[int] | None
-) -> list[Wish]:
+def wishes_of(grids: Sequence[Grid], typed: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Wish]:
     """Every run of the grids; what is typed on the command line comes last, and so overrides the files."""
-    typed = (*fields.items(), *settings)
-    parts = {what: parts_of(what) for grid in grids for what in grid.runs}
-    for grid in grids:
-        check_owners((*grid.set, *grid.grid, *(name for name, _ in typed)), parts)
-    return [wish for grid in grids for wish in combinations(grid, typed, seeds, parts)]
+    wishes = [wish for grid in grids for wish in combinations(grid, typed, seeds)]
+    parts = [parts_of(wish) for wish in wishes]
+    check_owners({name for wish in wishes for name in wish.settings}, parts)
+    return [of_its_own(wish, mine) for wish, mine in zip(wishes, parts, strict=True)]
 
 
-def parts_of(what: str) -> list[str]:
-    """The names that settings of a run may begin with: its method and its plug-ins."""
-    config, _ = api.configure(what)
-    return [short(name) for name in (config.method, *config.plugins)]
+def combinations(grid: Grid, typed: Mapping[str, Any], seeds: Sequence[int] | None) -> Iterator[Wish]:
+    """Seeds vary slowest, so that a sweep that is stopped half-way has compared everything on the first ones."""
+    tried = [dict(zip(grid.grid, values, strict=True)) for values in itertools.product(*grid.grid.values())]
+    chosen: Sequence[int | None] = seeds or grid.seeds or [None]
+    for seed, what, choice in itertools.product(chosen, grid.runs, tried):
+        file = grid.common | grid.set | choice
+        yield Wish(what, tuple(file.items()), tuple(typed.items()), seed, tuple(choice))
+
+
+def parts_of(wish: Wish) -> list[str]:
+    """The names that settings of a run may begin with; its network is that of its data, if it names none."""
+    given = {name: value for name, value in wish.settings.items() if name in ("data", "net")}
+    try:
+        return owners(configure(wish.what, fields=given)[0])
+    except UsageError as error:
+        raise UsageError(f"{wish.label}: {error}") from None
 
 
 def fits(name: str, parts: Iterable[str]) -> bool:
@@ -148,24 +168,15 @@ def fits(name: str, parts: Iterable[str]) -> bool:
     return owner in ("", "stage", "augment", *parts) or owner.startswith("stage.")
 
 
-def check_owners(names: Iterable[str], parts: Mapping[str, list[str]]) -> None:
+def check_owners(names: Iterable[str], parts: Iterable[Sequence[str]]) -> None:
     """A setting of a plug-in that only some runs have is theirs alone; one that no run has is a slip."""
-    every = {part for each in parts.values() for part in each}
-    for name in names:
+    every = {part for each in parts for part in each}
+    for name in sorted(names):
         if not fits(name, every):
             raise unknown("part of any run with settings", name.rpartition(".")[0], [*every, "stage", "augment"])
 
 
-def combinations(
-    grid: Grid, typed: Settings, seeds: Sequence[int] | None, parts: Mapping[str, list[str]]
-) -> Iterator[Wish]:
-    """Seeds vary slowest, so that a sweep that is stopped half-way has compared everything on the first ones."""
-    tried = [tuple(zip(grid.grid, values, strict=True)) for values in itertools.product(*grid.grid.values())]
-    overridden = {name for name, _ in typed}
-    chosen: Sequence[int | None] = seeds or grid.seeds or [None]
-    for seed, what, choice in itertools.product(chosen, grid.runs, tried):
-        every = (*grid.common.items(), *grid.set.items(), *choice, *typed)
-        mine = {name: value for name, value in every if fits(name, parts[what])}
-        shown = [f"{name}={value}" for name, value in choice if fits(name, parts[what]) and name not in overridden]
-        data = mine.pop("data", None)
-        yield Wish(what, data, tuple(mine.items()), seed, " ".join([what, *shown]))
+def of_its_own(wish: Wish, parts: Sequence[str]) -> Wish:
+    """Without settings of what only other runs have."""
+    file, typed = (tuple(each for each in given if fits(each[0], parts)) for given in (wish.file, wish.typed))
+    return replace(wish, file=file, typed=typed)

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 import yaml
 
-from bdr import api
 from bdr.assemble import load_data, plan_run
-from bdr.config import Config
+from bdr.config import SCALED, Config, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
+from bdr.recipes import configure
 from bdr.records import is_begun, is_done
 from bdr.sweep.grid import Wish
 
@@ -65,8 +65,8 @@ def plan_sweep(wishes: Sequence[Wish], runs: Path) -> tuple[list[Planned], list[
 
 def configuration(wish: Wish) -> tuple[Config, list[str]]:
     try:
-        config, notes = api.configure(wish.what, wish.data, wish.settings)
-        return (config if wish.seed is None else api.changed(config, {"seed": wish.seed})), notes
+        config, notes = configure(wish.what, settings=wish.typed, file=dict(wish.file))
+        return (config if wish.seed is None else changed(config, {"seed": wish.seed})), notes
     except UsageError as error:
         raise UsageError(f"{wish.label}: {error}") from None
 
@@ -83,7 +83,7 @@ def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str
         try:
             key = config.data, config.root, config.size
             if key not in loaded:
-                loaded[key] = load_data(api.changed(config, {"statistics": "default", "augment": {}}))
+                loaded[key] = load_data(changed(config, {"statistics": "default", "augment": {}}))
             found.append(facts(config, runs, loaded[key]))
         except BdrError as error:
             raise type(error)(f"{label}: {error}") from None
@@ -131,15 +131,19 @@ def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Pl
 
 def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
     """The very `bdr run` that makes this configuration."""
-    data = [] if wish.data is None else ["--data", wish.data]
-    settings = [f"{name}={as_typed(value)}" for name, value in wish.settings]
+    named = wish.settings
+    data = ["--data", named.pop("data")] if named.get("data") is not None else []
+    # Those that a file gave may have been scaled with epochs that were typed.
+    named |= {f"stage.{name}": getattr(config.stage, name) for name in SCALED if f"stage.{name}" in named}
+    settings = [f"{name}={as_typed(value)}" for name, value in named.items()]
     chosen = ["--seed", str(config.seed), "--runs", str(runs)]
     return ["run", wish.what, *data, *chosen, *(word for setting in settings for word in ("--set", setting))]
 
 
 def as_typed(value: Any) -> str:
     """A value as YAML in one line."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=sys.maxsize, allow_unicode=True)
+    plain = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, width=sys.maxsize, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
 

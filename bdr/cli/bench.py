@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bdr.cli.options import Device
+
 if TYPE_CHECKING:
     from bdr.bench.tables import Measured
 
@@ -14,7 +16,6 @@ bench_app = typer.Typer(
     invoke_without_command=True, help="Measure speed: steps, start, herding, augmentation, scaling, growth."
 )
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; chosen by itself if not given.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")]
 
 
