@@ -85,10 +85,28 @@ def test_a_step_takes_the_loss_of_the_paper_in_place_of_cross_entropy():
     terms, out = objective.terms(batch)
     query = copied.projection(out.features)
     keys = copied.key_projection(copied.key_net(batch.views[0]).features)
-    logits = out.logits + torch.log(4 * torch.tensor([3.0, 3, 8, 9]) / 23)
+    logits = out.logits + torch.log(torch.tensor([3.0, 3, 8, 9]) / 23)
     hand = slow_loss(logits.detach(), batch.y, query.detach(), keys, queue, queue_y, 0.01, 1, 1, 0.05)
     assert float(terms["ce"].detach()) == pytest.approx(sum(hand) / len(hand), rel=1e-4)
     assert float(objective.total(terms)) == pytest.approx(float(terms["ce"]))  # its own term is for the records
+
+
+def test_the_classes_stand_beside_the_images_with_their_frequencies_as_they_are():
+    y, counts = torch.tensor([0, 1, 1, 3, 2]), [2, 3, 11, 24]
+    logits = 3 * torch.randn(5, 4, generator=chance(), dtype=torch.float64)
+    query, keys, nobody = units(5), units(5, seed=1), torch.zeros(0, 6, dtype=torch.float64)
+    pool, plugin = make_pool((9, 9, 11, 24), OLD), PaCo(**SMALL)
+    rows = [pool.rows[pool.store.labels[pool.rows] == k][:count] for k, count in enumerate(counts)]
+    census = pool.census("all", 0)
+    census.rows = torch.cat(rows)
+    method = Replay(make_flat)
+    plugin.attach(method.net)
+    plugin.begin(pool.phase, census, method.net)
+    plugin.contrast = contrasted(query, y, keys, y, plugin.temperature)
+    ours = plugin.classify(Replay.criterion, Outputs(logits, query), y)
+    shifted = logits + torch.log(torch.tensor(counts, dtype=torch.float64) / sum(counts))
+    hand = slow_loss(shifted, y, query, keys, nobody, y[:0], 0.01, 1, 1, 0.05)
+    torch.testing.assert_close(ours, torch.tensor(hand, dtype=torch.float64), rtol=1e-6, atol=0)
 
 
 def test_outside_of_a_step_it_is_logit_adjustment():
@@ -97,7 +115,7 @@ def test_outside_of_a_step_it_is_logit_adjustment():
     adjusted.begin(pool.phase, pool.census("all", 0), None)
     fit_of(paco, pool).step()
     criterion = Replay.criterion
-    assert torch.equal(paco.classify(criterion, out, y), adjusted.classify(criterion, out, y))
+    torch.testing.assert_close(paco.classify(criterion, out, y), adjusted.classify(criterion, out, y))
 
 
 # The queue

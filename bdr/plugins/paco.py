@@ -110,7 +110,8 @@ class PaCo(Prior):
         self.key_net = Follower(net)
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        self.offset = torch.log(phase.seen * frequency(census.counts))
+        # Not centred as other priors are: images share this softmax, and ln K on the classes would be another gamma.
+        self.offset = torch.log(frequency(census.counts))
         self.projection.fit(census.dim(net))
         self.projection.to(census.rows.device)
         self.key_projection.refill(self.projection)
