@@ -268,10 +268,10 @@ def test_its_rows_of_table_8_are_runs(printed, plugin):
 def as_good_as_calm(monkeypatch):
     """Settings under which two engines can be compared over many steps.
 
-    As it is, similarities of a temperature of 0.05 make a difference of 1e-6 in the features one of several per cent
-    after 17 steps, on one device and with one engine: rounding alone parts two runs. At 0.2 it stays at a fifth of what
-    is allowed even for 1e-3, while a queue that is not written, or an encoder that does not follow, shows: the queue
-    goes round, and half of the encoder is new in every step.
+    As it is, similarities at a temperature of 0.05 make a difference of 1e-6 in the features one of several per cent
+    within 20 steps, on one device and by one engine: rounding alone parts two runs. At 0.2 even one of 1e-3 stays below
+    half of what is allowed, while a queue that is not written is ten times above it and an encoder that does not follow
+    six times: here the queue goes round, and half of the encoder is new in every step.
     """
     monkeypatch.setitem(PLUGINS, "paco", partial(PaCo, temperature=0.2, queue=64, momentum=0.5))
 
