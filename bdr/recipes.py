@@ -193,8 +193,8 @@ def ucir_original() -> Config:
 
 
 def ucir_der() -> Config:
-    """UCIR in DER's frame, to stand beside the other methods of table 2."""
-    return der_frame("ucir")
+    """UCIR in DER's frame, to stand beside the other methods of table 2: imprinted embeddings, as in its own paper."""
+    return der_frame("ucir").model_copy(update={"settings": {"ucir": {"imprint": True}}})
 
 
 def bic_original() -> Config:
