@@ -195,8 +195,8 @@ def ucir_original() -> Config:
 
 
 def ucir_der() -> Config:
-    """UCIR in DER's frame, to stand beside the other methods of table 2."""
-    return der_frame("ucir")
+    """UCIR in DER's frame, to stand beside the other methods of table 2: imprinted embeddings, as in its own paper."""
+    return der_frame("ucir").model_copy(update={"settings": {"ucir": {"imprint": True}}})
 
 
 def bic_original() -> Config:
@@ -212,9 +212,9 @@ def wa_original() -> Config:
 
 
 def icarl_original() -> Config:
-    """iCaRL as its own paper has it: ResNet-32, 10 classes a phase, 2,000 exemplars in total."""
+    """iCaRL as its paper has it: ResNet-32, 100 outputs in its mean, 10 classes a phase, 2,000 exemplars in total."""
     own = {"stage": replace(OWN_STAGES["icarl"], weight_decay=1e-5), "augment": {}, "order": "seed-1993"}
-    own["statistics"] = "default"
+    own |= {"statistics": "default", "settings": {"icarl": {"outputs": 100}}}
     return cifar100("icarl").model_copy(update={"net": "resnet32", "base": 0, "step": 10, "memory": "2000", **own})
 
 

@@ -10,6 +10,7 @@ from small import make_batch, make_flat, make_pool
 
 from bdr.losses import binary, distillation, one_hot
 from bdr.methods import ICaRL, LwF
+from bdr.recipes import RECIPES
 from bdr.types import Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3
@@ -138,6 +139,20 @@ def test_mixed_targets_are_mixtures_of_questions():
         0.7 * binary(logits[:1], one_hot(torch.tensor([1]), logits)),
     ]
     torch.testing.assert_close(binary(logits, one_hot(mixed, logits))[:1], sum(parts))
+
+
+@pytest.mark.parametrize(("outputs", "divisor"), [(0, 5), (3, 5), (100, 100)])
+def test_icarl_may_be_a_mean_over_all_outputs_that_there_will_be(outputs, divisor):
+    (plain, pool), (ours, _) = started(ICaRL), started(ICaRL, outputs=outputs)
+    whole, part = (each.loss(all_of(pool), pool.phase, each.criterion) for each in (plain, ours))
+    for name, value in whole.items():
+        torch.testing.assert_close(part[name], value * len(COUNTS) / divisor)
+
+
+def test_the_original_icarl_divides_by_its_hundred_outputs():
+    assert RECIPES["icarl-original"]().settings == {"icarl": {"outputs": 100}}
+    with pytest.raises(ValueError, match="outputs = -1 is not allowed"):
+        ICaRL(make_flat, outputs=-1)
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0])

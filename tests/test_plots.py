@@ -15,7 +15,7 @@ from bdr.records import Run
 from bdr.report import plots, write_figures
 from bdr.report.colours import DARK_PAGE, DARK_PALETTE, DARKER_FROM, LIGHT_PAGE, ON_SHADES, PALETTE, SHADES
 from bdr.report.groups import group_runs
-from bdr.report.parts import plots_of
+from bdr.report.parts import parts_of, plots_of
 from bdr.report.plots.boxes import box_of
 from bdr.report.plots.choice import evenly, short_names, shown_groups
 from bdr.report.plots.destruction import course_of
@@ -107,6 +107,16 @@ def test_boxes_are_per_phase_and_method(groups):
         ("ucir", "3"),
         ("ucir+bdr", "1"),
     ]
+
+
+@pytest.mark.parametrize("name", ["la", "my.module:Prior"])
+def test_offsets_are_drawn_of_whichever_plug_in_tells_of_them(name, tmp_path, monkeypatch):
+    told = {"cwd": {"loss": 1.0}, name: {"offset_old": -1.0, "offset_new": 2.0}, "late": {"offset_old": 5.0}}
+    monkeypatch.setattr("directories.epoch_line", lambda title, phase, epoch: {"phase": phase, "plugins": told})
+    groups = group_runs([make_run(tmp_path, "ucir+la")])
+    rows = rows_of(plots.offset_plot(groups))
+    assert {(row["classes"], float(row["mean"])) for row in rows} == {("old", -1.0), ("new", 2.0)}
+    assert "How classes are balanced" in [part.heading for part in parts_of(groups, 50)]
 
 
 def test_offsets_are_those_that_bdr_logged_and_only_of_runs_with_bdr(groups):

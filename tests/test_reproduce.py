@@ -17,12 +17,13 @@ from bdr.methods import METHODS
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import measured, workload
 from bdr.paper.found import gather
-from bdr.paper.mapping import DATA, SPECS, Reason, Wanted, as_printed, mapped
+from bdr.paper.mapping import DATA, DER_NOTE, SPECS, Reason, Wanted, as_printed, mapped
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
+from bdr.recipes import RECIPES
 from bdr.records import RunWriter, find_runs
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.grid import grids_of, wishes_of
@@ -114,6 +115,16 @@ def test_two_numbers_for_one_setting_are_two_protocols():
     assert (theirs.order, theirs.herding, theirs.statistics, theirs.stage.epochs) == ("der-2", "dot", "der", 170)
     assert (theirs.stage.warmup, theirs.stage.drops) == (10, (110, 130))
     assert theirs.augment == {"brightness": 63 / 255}
+    assert (ours.settings, theirs.settings) == ({}, {"ucir": {"imprint": True}})
+
+
+def test_the_recipe_of_ucir_in_ders_frame_is_its_row_of_table_2():
+    assert RECIPES["ucir-der"]().model_copy(update={"seed": 1994}) == mapped(cell("T2", "UCIR")).config(1994)
+
+
+def test_the_note_of_table_2_says_how_ours_differ_from_the_runs_that_are_quoted():
+    for said in ("UCIR with imprinted embeddings (probably", "order der-0", "unaligned weights", "quasi-Newton"):
+        assert said in DER_NOTE
 
 
 def test_memory_is_a_total_where_the_paper_says_so():

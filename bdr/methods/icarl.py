@@ -5,8 +5,9 @@ Sigmoid outputs, and one binary cross-entropy over all of them (algorithm 3):
     L = - 1/K sum_k [ q_k log sigmoid(z_k) + (1 - q_k) log(1 - sigmoid(z_k)) ]
 
 with q_k the label for new classes and the previous network's sigmoid for old ones, also where the image is of an old
-class. Images are told by the nearest mean of exemplars (equation 2); the network's own opinion is recorded beside it.
-The part over new classes is the classification loss that plug-ins see, the part over old ones is `distillation`.
+class; K is the number of classes seen so far, or `outputs` where that is more: the original has 100 from the start.
+Images are told by the nearest mean of exemplars (equation 2); the network's own opinion is recorded beside it. The part
+over new classes is the classification loss that plug-ins see, the part over old ones is `distillation`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ class ICaRL(Method):
     softmax = False  # a yes or no for every class
     readout = "nme"
 
-    def __init__(self, make: MakeNetwork) -> None:
+    def __init__(self, make: MakeNetwork, outputs: int = 0) -> None:
         super().__init__()
+        if outputs < 0:
+            raise ValueError(f"outputs = {outputs} is not allowed: it is 0, for the classes seen so far, or more")
         self.net = make(LinearHead)
         self.teacher = Teacher(self.net)
+        self.outputs = outputs
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         self.net.head.grow(phase.new)
@@ -43,14 +47,18 @@ class ICaRL(Method):
     def criterion(self, out: Outputs, y: Tensor) -> Tensor:
         """(B,) over the new classes, as its share of the mean over all."""
         target = one_hot(y, out.logits)
-        return binary(out.logits[:, self.old :], target[:, self.old :]) / out.logits.shape[1]
+        return binary(out.logits[:, self.old :], target[:, self.old :]) / self.among(out.logits)
+
+    def among(self, logits: Tensor) -> int:
+        """How many outputs the mean is over."""
+        return max(self.outputs, logits.shape[1])
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         out = self.net(batch.x)
         terms = {"bce": classify(out, batch.y).mean()}
         if not phase.first:
             believed = torch.sigmoid(self.teacher(batch.x).logits)
-            terms["distillation"] = (binary(out.logits[:, : phase.old], believed) / phase.seen).mean()
+            terms["distillation"] = (binary(out.logits[:, : phase.old], believed) / self.among(out.logits)).mean()
         return terms
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:

@@ -27,7 +27,10 @@ READ_BOXES = (
     "In the boxes are all steps of a phase: the box is the middle half, the line in it the median, whiskers end within "
     "1.5 box heights, and dots are the lowest and the highest value."
 )
-READ_OFFSETS = "The offsets are BDR's mean ln π of old and of new classes, which it adds to their logits in training."
+READ_OFFSETS = (
+    "The offsets are what the plug-in that sets the prior adds to the logits of old and of new classes in training, on "
+    "average: BDR ln π, logit adjustment ln ψ, which post hoc is taken off the scores instead."
+)
 READ_RATIO = (
     "The ratio is the norm of the classification loss's gradient by new classes' samples over that by old ones', both "
     "averaged over an epoch: at 1 (dashed) both pull equally."
@@ -86,12 +89,12 @@ def _losses(shown: Sequence[Group], phases: Sequence[int], points: int) -> Itera
 
 
 def _balance(shown: Sequence[Group], phases: Sequence[int], points: int) -> Part:
-    """Offsets where a run has BDR, gradients where one was analysed."""
+    """Offsets where a plug-in tells of some, gradients where one was analysed."""
     offsets = plots.offset_plot(shown, points)
     ratios = [plot for phase in phases if (plot := plots.ratio_plot(shown, phase, points))]
     reading = [*([READ_OFFSETS] if offsets else []), *([READ_RATIO] if ratios else [])]
     drawn = [*([offsets] if offsets else []), *plots.evenly(ratios, MOST_RATIOS)]
-    return Part("What BDR balances" if offsets else "Who pulls harder", " ".join(reading), drawn)
+    return Part("How classes are balanced" if offsets else "Who pulls harder", " ".join(reading), drawn)
 
 
 def terms(groups: Sequence[Group]) -> str:

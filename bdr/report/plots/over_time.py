@@ -1,4 +1,4 @@
-"""What moves while classes are learned: BDR's offsets of old and new classes, and the ratio of their gradients."""
+"""What moves while classes are learned: the offsets of old and new classes, and the ratio of their gradients."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ PARTS = ("old", "new")
 
 
 def offsets_of(run: Run) -> dict[str, np.ndarray]:
-    """The mean ln pi of old and of new classes, a value an epoch of the incremental phases; {} without BDR."""
+    """The mean offset of old and of new classes, a value an epoch of the incremental phases; {} where none was told."""
     told = [each for line in run.epochs if line.get("phase") and (each := _offsets(line))]
     return {part: np.array([each[f"offset_{part}"] for each in told], float) for part in PARTS} if told else {}
 
 
 def _offsets(line: dict[str, Any]) -> dict[str, Any]:
-    found = (line.get("plugins") or {}).get("bdr") or {}
-    return found if all(isinstance(found.get(f"offset_{part}"), int | float) for part in PARTS) else {}
+    """What the first plug-in that has offsets says of them: only one sets the prior."""
+    told = (line.get("plugins") or {}).values()
+    return next((each for each in told if isinstance(each, dict) and _has_offsets(each)), {})
+
+
+def _has_offsets(told: dict[str, Any]) -> bool:
+    return all(isinstance(told.get(f"offset_{part}"), int | float) for part in PARTS)
 
 
 def epochs_a_phase(run: Run) -> list[int]:
@@ -52,7 +57,7 @@ def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
         rows += [[groups[index].label, part, *row] for row in data]
         ends.append((index, end, labels[index, part]))
     ends_of_phases = np.cumsum(epochs_a_phase(groups[next(iter(found))[0]].runs[0]))[:-1] + 0.5
-    axes = paper.axes("epoch, all phases after the first", "mean ln π")
+    axes = paper.axes("epoch, all phases after the first", "mean offset")
     shapes = join(axes, paper.borders(ends_of_phases), *drawn, names(paper, ends))
     header = ["method", "classes", "epoch", "mean", "spread"]
     title = "Offsets of new (solid) and old (dashed) classes"
