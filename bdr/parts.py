@@ -46,7 +46,20 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
         raise UsageError(f"{kind} '{name}': {module} has no {attribute}") from None
     if not callable(found) or (isinstance(found, type) and not issubclass(found, base)):
         raise UsageError(f"'{name}' is not a {kind}: {found!r} does not derive from {base.__module__}.{base.__name__}")
+    refuse_unfinished(found)
     return found
+
+
+def refuse_unfinished(found: Callable[..., Any]) -> None:
+    """A class of one's own that leaves out what its base asks for: Python would say so three calls deeper."""
+    if inspect.isabstract(found):
+        lacks = " and ".join(f"{name}{asked_for(found, name)}" for name in sorted(found.__abstractmethods__))
+        raise UsageError(f"{found.__name__} lacks {lacks}; see docs/add-a-method.md")
+
+
+def asked_for(kind: type, name: str) -> str:
+    """`(batch, phase, classify)`: how a method of a class is called."""
+    return f"({', '.join(list(inspect.signature(getattr(kind, name)).parameters)[1:])})"
 
 
 def build(
