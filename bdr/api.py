@@ -15,6 +15,7 @@ from bdr import metrics, records
 from bdr.assemble import Plan, choose_device, plan_run
 from bdr.config import Config, changed, with_settings
 from bdr.data.images import DataSet
+from bdr.data.pictures import Unreadable
 from bdr.describe import Extends
 from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure
@@ -25,7 +26,7 @@ from bdr.errors import UsageError, unknown
 from bdr.extension import plan_extension
 from bdr.methods import METHODS, Method
 from bdr.parts import load_named, make_method, make_plugins
-from bdr.recognition import Recognised, picture_paths, recognise
+from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
 from bdr.trackers.follow import Following
@@ -271,11 +272,16 @@ def predict(
     top: int = 5,
     phase: int | None = None,
     device: str = "auto",
+    unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Iterator[Recognised]:
-    """What the kept model of a run says of pictures, or of all pictures in a folder: class names and probabilities."""
+    """What the kept model of a run says of pictures, or of all pictures in a folder: class names and probabilities.
+
+    One that cannot be read raises when its turn comes; with `unreadable`, this is called with the error instead.
+    """
     there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
     paths = picture_paths([Path(each) for each in ([images] if isinstance(images, str | Path) else images)])
-    return recognise(there, number, load(run, number, device), paths, top, choose_device(device))
+    found = recognise(there, number, load(run, number, device), paths, top, choose_device(device))
+    return readable(found, unreadable)
 
 
 def evaluate(

@@ -50,7 +50,7 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     return found
 
 
-def refuse_unfinished(found: Callable[..., Any]) -> None:
+def refuse_unfinished(found: Any) -> None:
     """A class of one's own that leaves out what its base asks for: Python would say so three calls deeper."""
     if inspect.isabstract(found):
         lacks = " and ".join(f"{name}{asked_for(found, name)}" for name in sorted(found.__abstractmethods__))

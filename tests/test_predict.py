@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from test_cli import typed
 import bdr
 from bdr import api, recognition
 from bdr.data.sets import digits
-from bdr.errors import UsageError
+from bdr.errors import BdrError, UsageError
 from bdr.records import Run
 
 SMALL = {"net": "small", "device": "cpu", "memory": "3/class", "set": {"stage.epochs": 2, "stage.batch": 32}}
@@ -72,6 +73,40 @@ def test_what_is_no_picture_is_named(run, pictures, tmp_path):
     assert (code, "holds no pictures (.png" in said) == (2, True)
     code, _, said = typed("predict", run, tmp_path / "gone.png")
     assert (code, "there is no file or folder" in said) == (2, True)
+
+
+@pytest.fixture
+def broken(pictures, tmp_path):
+    """The same pictures, of which the fourth and the tenth are none."""
+    folder = shutil.copytree(pictures, tmp_path / "broken")
+    for name in ("03.png", "09.png"):
+        (folder / name).write_bytes(b"no picture")
+    return folder
+
+
+def test_a_broken_picture_is_told_and_all_others_are_recognised(run, broken):
+    code, out, err = typed("predict", run, broken, "--top", 1)
+    assert (code, len(out.splitlines())) == (1, 18)
+    assert [f"{name} is no readable picture" in err for name in ("03.png", "09.png")] == [True, True]
+    assert "2 of 20 pictures could not be used" in err
+    told = json.loads(typed("predict", run, broken, "--json")[1])
+    assert [Path(each["image"]).name for each in told if "error" in each] == ["03.png", "09.png"]
+    assert [each["image"] for each in told] == sorted(each["image"] for each in told)
+
+
+def test_nothing_but_broken_pictures_is_an_error_and_no_crash(run, broken):
+    code, out, err = typed("predict", run, broken / "03.png")
+    assert (code, out, "1 of 1 pictures could not be used" in err) == (1, "", True)
+
+
+def test_in_python_a_broken_picture_raises_when_its_turn_comes_or_is_handed_over(run, broken):
+    found = bdr.predict(run, broken)
+    assert [next(found).image.name for _ in range(3)] == ["00.png", "01.png", "02.png"]
+    with pytest.raises(BdrError, match=r"03.png is no readable picture"):
+        next(found)
+    told = []
+    assert len(list(bdr.predict(run, broken, unreadable=told.append))) == 18
+    assert [each.path.name for each in told] == ["03.png", "09.png"]
 
 
 def test_a_run_without_a_model_is_refused(run, pictures, tmp_path):

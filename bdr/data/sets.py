@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from bdr.data.arrays import checked_images, checked_names, checked_statistics, measure, shape_of
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet, Images
-from bdr.data.pictures import check_counts, check_same_classes, class_names, folders_of, pictures
+from bdr.data.pictures import check_counts, check_same_classes, class_names, folders_of, labelled_files, pictures
 from bdr.data.published import folder_of, how_to_fetch, published, read
 from bdr.errors import BdrError, UsageError
 
@@ -63,13 +63,14 @@ def imagefolder(root: Root | None, size: int = 32) -> DataSet:
         raise UsageError(f"images of {size} pixels a side do not exist; use a size of 8 or more, such as 32")
     train_at, test_at = folders_of(root)
     classes = class_names(train_at)
-    train = pictures(train_at, classes, size)
+    files = labelled_files(train_at, classes)
     if test_at is None:
-        check_counts(train_at, train, classes)
-        train, test = split(train, share=5)
+        (whole,) = pictures([files], size)
+        check_counts(train_at, whole, classes)
+        train, test = split(whole, share=5)
     else:
         check_same_classes(train_at, classes, test_at, class_names(test_at))
-        test = pictures(test_at, classes, size)
+        train, test = pictures([files, labelled_files(test_at, classes)], size)
     found = dataset("imagefolder", train, test, classes, IMAGENET, Augment(pad=size // 8, flip=True))
     return replace(found, size=size)
 
