@@ -26,6 +26,7 @@ from bdr.errors import UsageError, unknown
 from bdr.extension import plan_extension
 from bdr.methods import METHODS, Method
 from bdr.parts import load_named, make_method, make_plugins
+from bdr.readouts import readout_of
 from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
@@ -271,16 +272,19 @@ def predict(
     *,
     top: int = 5,
     phase: int | None = None,
+    readout: str | None = None,
     device: str = "auto",
     unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Iterator[Recognised]:
     """What the kept model of a run says of pictures, or of all pictures in a folder: class names and probabilities.
 
-    One that cannot be read raises when its turn comes; with `unreadable`, this is called with the error instead.
+    `readout` is cnn or nme; the one by which the method's results are told if not given. A picture that cannot be read
+    raises when its turn comes; with `unreadable`, this is called with the error instead.
     """
     there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
+    chosen = readout_of(there, number, readout)
     paths = picture_paths([Path(each) for each in ([images] if isinstance(images, str | Path) else images)])
-    found = recognise(there, number, load(run, number, device), paths, top, choose_device(device))
+    found = recognise(there, number, load(run, number, device), paths, top, choose_device(device), chosen)
     return readable(found, unreadable)
 
 

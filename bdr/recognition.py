@@ -55,7 +55,7 @@ def pictures_below(folder: Path) -> list[Path]:
 
 
 def recognise(
-    run: Run, phase: int, method: Method, paths: Sequence[Path], top: int, device: torch.device
+    run: Run, phase: int, method: Method, paths: Sequence[Path], top: int, device: torch.device, readout: str
 ) -> Iterator[Recognised | Unreadable]:
     """In batches: as many pictures as lie in a folder need not fit into memory. One that is broken stops no other."""
     if top < 1:
@@ -66,7 +66,7 @@ def recognise(
         some = paths[start : start + EVALUATION_BATCH]
         read = [read_or_told(path, size, mode) for path in some]
         pixels = [each for each in read if not isinstance(each, Unreadable)]
-        told = iter(best_classes(run, method, pixels, names, top, device))
+        told = iter(best_classes(run, method, pixels, names, top, device, readout))
         for path, each in zip(some, read, strict=True):
             yield each if isinstance(each, Unreadable) else Recognised(path, next(told))
 
@@ -79,7 +79,13 @@ def read_or_told(path: Path, size: int, mode: str) -> np.ndarray | Unreadable:
 
 
 def best_classes(
-    run: Run, method: Method, pixels: Sequence[np.ndarray], names: Sequence[str], top: int, device: torch.device
+    run: Run,
+    method: Method,
+    pixels: Sequence[np.ndarray],
+    names: Sequence[str],
+    top: int,
+    device: torch.device,
+    readout: str,
 ) -> list[list[tuple[str, float]]]:
     """Of each picture the `top` most likely classes with their probabilities, best first."""
     if not pixels:
@@ -87,8 +93,7 @@ def best_classes(
     mean, std = normalisation(run.info)
     labels = torch.zeros(len(pixels), dtype=torch.long)
     store = Store(torch.from_numpy(np.stack(pixels)), labels, mean, std, AS_IT_IS, device)
-    readouts = predict(method, store, len(names), top=top).readouts
-    ids, chances = readouts.get(run.readout, readouts["cnn"])
+    ids, chances = predict(method, store, len(names), top=top).readouts[readout]
     rows = zip(ids.tolist(), chances.tolist(), strict=True)
     return [[(names[k], chance) for k, chance in zip(best, likely, strict=True)] for best, likely in rows]
 

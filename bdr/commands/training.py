@@ -8,7 +8,7 @@ from typing import Any
 
 from bdr import api
 from bdr.assemble import Plan, plan_run
-from bdr.commands.looking import report_runs, show_runs
+from bdr.commands.looking import report_runs, say_which_readout, show_runs
 from bdr.config import Config, from_yaml, parse_setting, to_yaml, with_settings
 from bdr.display import Lines, Workload, display
 from bdr.engine.run import Interrupted
@@ -122,6 +122,7 @@ def train(plan: Plan, stoppable: Stoppable) -> api.Result:
     with stoppable() as stopping, closing(listener):
         result = api.execute(plan, listener, stopping, command_line())
     show_runs([path], as_json=False, readout=None)
+    say_which_readout(path)
     return result
 
 
@@ -147,6 +148,7 @@ def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Sto
         with stoppable() as stopping, closing(listener):
             api.go_on(plan, listener, stopping)
     show_runs([path], as_json=False, readout=None)
+    say_which_readout(path)
 
 
 def extend_run(
