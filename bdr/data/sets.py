@@ -44,7 +44,7 @@ def digits(root: Root | None = None) -> DataSet:
     pixels = np.rint(values.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     train, test = split(Images(pixels, labels.astype(np.int64)), share=4)
     names = tuple(str(digit) for digit in range(10))
-    return dataset("digits", train, test, names, DIGITS, Augment(pad=1, flip=False))
+    return replace(dataset("digits", train, test, names, DIGITS, Augment(pad=1, flip=False)), by_place=True)
 
 
 def cifar10(root: Root | None) -> DataSet:
@@ -72,7 +72,7 @@ def imagefolder(root: Root | None, size: int = 32) -> DataSet:
         check_same_classes(train_at, classes, test_at, class_names(test_at))
         train, test = pictures([files, labelled_files(test_at, classes)], size)
     found = dataset("imagefolder", train, test, classes, IMAGENET, Augment(pad=size // 8, flip=True))
-    return replace(found, size=size)
+    return replace(found, size=size, by_place=test_at is None)
 
 
 def from_arrays(
