@@ -25,11 +25,12 @@ from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, unknown
 from bdr.extension import plan_extension
 from bdr.methods import METHODS, Method
-from bdr.parts import load_named, make_method, make_plugins
+from bdr.parts import make_method, make_plugins
 from bdr.readouts import readout_of
 from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
+from bdr.rereading import found_again, read_again
 from bdr.trackers.follow import Following
 from bdr.types import ImageShape, Phase
 
@@ -189,8 +190,8 @@ def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
     """The plan of a run that exists already, checked to be the same."""
     there = Run.open(path)
     as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
-    config = changed(Config.model_validate(there.info["config"]), as_it_was | fields)
-    data = data if data is not None else load_named(config)
+    config = changed(found_again(there), as_it_was | fields)
+    data = data if data is not None else read_again(there, config, only=list(map(str, there.info["classes"])))
     refuse_other_classes(there, data, config)
     plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info))
     if plan.info["fingerprint"] != there.fingerprint:

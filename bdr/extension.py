@@ -19,8 +19,8 @@ from bdr.describe import Extends, normalisation, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.saving import Earlier
 from bdr.errors import BdrError, UsageError, unknown
-from bdr.parts import load_named
 from bdr.records import Run, kept_phase, model_checksum
+from bdr.rereading import found_again, read_again
 from bdr.scenario import split_evenly
 
 # What may be another than in the run that is extended; all else made its network, its images or its exemplars.
@@ -68,7 +68,7 @@ def finished(path: Path) -> Run:
 
 def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str, Any]) -> tuple[Config, list[str]]:
     """The run's own configuration, with what may be changed in it."""
-    config, settings = Config.model_validate(run.info["config"]), list(settings)
+    config, settings = found_again(run), list(settings)
     owners = [short(config.method), *map(short, config.plugins), "stage", "augment"]
     for name in [*fields, *(name for name, _ in settings)]:
         owner = name.rpartition(".")[0]
@@ -88,7 +88,7 @@ def data_of(run: Run, config: Config) -> DataSet:
             f"{run.path} was trained on '{config.data}', which was given as a data set in Python: extend it there, "
             f"bdr.extend({str(run.path)!r}, data)"
         )
-    return load_named(config)
+    return read_again(run, config)
 
 
 def classes_known(run: Run) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -88,15 +88,20 @@ def filled_by(kind: Callable[..., Any], name: str, parts: Sequence[Any], options
         raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}") from None
 
 
-def load_named(config: Config) -> DataSet:
-    """The data set that a configuration names, read from the folder that it names."""
+def load_named(config: Config, only: Collection[str] = ()) -> DataSet:
+    """The data set that a configuration names, read from the folder that it names.
+
+    A folder of pictures may have got further classes since: `only` these are read, if it has them all.
+    """
     name = config.data
     if name not in DATASETS and Path(name).is_dir():
         raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
     load = resolve("data set", name, DATASETS, DataSet)
-    if "size" in inspect.signature(load).parameters:  # which is a fact of the run then
-        return replace(loaded(load, config, size=config.size), size=config.size)
-    return loaded(load, config)
+    takes = inspect.signature(load).parameters
+    options: dict[str, Any] = {"only": only} if "only" in takes and name in DATASETS else {}
+    if "size" in takes:  # which is a fact of the run then
+        return replace(loaded(load, config, size=config.size, **options), size=config.size)
+    return loaded(load, config, **options)
 
 
 def loaded(load: Callable[..., Any], config: Config, **options: Any) -> DataSet:

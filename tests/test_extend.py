@@ -475,6 +475,35 @@ def test_where_tests_are_not_apart_images_of_known_classes_stay_as_they_are(pict
     assert "put it back" in said
 
 
+def test_a_folder_named_from_where_a_run_was_started_is_found_from_elsewhere(pictures, monkeypatch):
+    typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    info = json.loads(Path("first/run.json").read_text())
+    assert (info["config"]["root"], info["root"]) == ("mine", str(pictures.resolve()))
+    for kind in ("train", "test"):
+        paint(pictures / kind / "ant", 200)
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    told = json.loads(typed("evaluate", "../first", "--json").out)
+    assert told["accuracy"] == Run.open(Path("../first")).phases[-1]["accuracy"]
+    assert typed("extend", "../first", "--out", "../second")[0] == 0
+    assert typed("evaluate", "../second")[0] == 0
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_folder_that_is_gone_is_named_as_it_was(pictures, recorded):
+    typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    if not recorded:  # as it was before
+        info = json.loads(Path("first/run.json").read_text())
+        del info["root"]
+        Path("first/run.json").write_text(json.dumps(info))
+    shutil.move("mine", "yours")
+    where = pictures.resolve() if recorded else "'mine', seen from the folder that it was started in"
+    for words in (("evaluate", "first"), ("extend", "first")):
+        code, _, said = typed(*words)
+        assert (code, f"; first was trained on {where}: name it with --root" in " ".join(said.split())) == (2, True)
+    assert typed("evaluate", "first", "--root", "yours")[0] == 0
+
+
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_missing_exemplar_is_sought_among_test_images_by_its_pixels_and_not_by_its_name(pictures, moved):
     typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")

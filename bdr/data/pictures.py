@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +46,12 @@ def subfolders(folder: Path) -> list[Path]:
         raise BdrError(f"{folder} cannot be read: {problem.strerror}") from problem
 
 
-def class_names(folder: Path) -> tuple[str, ...]:
+def class_names(folder: Path, only: Collection[str] = ()) -> tuple[str, ...]:
+    """The classes of a folder; those of them that are named, if any are."""
     classes = tuple(path.name for path in subfolders(folder))
     if not classes:
         raise UsageError(f"no classes in {folder}: it has no folders; {LAYOUT}")
-    return classes
+    return tuple(name for name in classes if name in only or not only)
 
 
 def check_same_classes(train_at: Path, train: Sequence[str], test_at: Path, test: Sequence[str]) -> None:

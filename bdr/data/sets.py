@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,19 +57,23 @@ def cifar100(root: Root | None) -> DataSet:
     return cifar("cifar100", root, CIFAR100)
 
 
-def imagefolder(root: Root | None, size: int = 32) -> DataSet:
-    """A folder of pictures, a folder a class, as RGB squares of `size` pixels."""
+def imagefolder(root: Root | None, size: int = 32, only: Collection[str] = ()) -> DataSet:
+    """A folder of pictures, a folder a class, as RGB squares of `size` pixels; `only` these classes, if all are there.
+
+    Where some are not, all classes are read: whoever asked can then say what is there instead.
+    """
     if size < 1:
         raise UsageError(f"images of {size} pixels a side do not exist; use a size of 8 or more, such as 32")
     train_at, test_at = folders_of(root)
-    classes = class_names(train_at)
+    only = only if set(only) <= set(class_names(train_at)) else ()
+    classes = class_names(train_at, only)
     files = labelled_files(train_at, classes)
     if test_at is None:
         (whole,) = pictures([files], size)
         check_counts(train_at, whole, classes)
         train, test = split(whole, share=5)
     else:
-        check_same_classes(train_at, classes, test_at, class_names(test_at))
+        check_same_classes(train_at, classes, test_at, class_names(test_at, only))
         train, test = pictures([files, labelled_files(test_at, classes)], size)
     found = dataset("imagefolder", train, test, classes, IMAGENET, Augment(pad=size // 8, flip=True))
     return replace(found, size=size, by_place=test_at is None)
