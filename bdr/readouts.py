@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 from bdr.describe import short
 from bdr.errors import unknown
@@ -12,7 +11,7 @@ from bdr.parts import resolve
 from bdr.records import Run
 
 FAR = 20.0  # points of accuracy
-SCALE, GROWN = "eta", 20.0  # the setting that a cosine scale starts from, and a start that needs no growing
+GROWN = 20.0  # a cosine scale that starts so needs no growing
 
 
 def readout_of(run: Run, phase: int, asked: str | None = None) -> str:
@@ -36,17 +35,18 @@ def advice(run: Run, phase: int = -1) -> str | None:
     if setting is None:
         return f"{said}: predict with --readout {best}"
     return (
-        f"{said}: in few epochs the cosine scale may not have grown; predict with --readout {best}, or train with "
-        f"--set {setting}={GROWN:g}"
+        f"{said}: in few epochs the cosine scale may not have grown; predict with --readout {best}, or train "
+        f"longer, or with --set {setting}={GROWN:g}"
     )
 
 
 def scale_to_grow(run: Run) -> str | None:
-    """`ucir.eta`, where the method of a run has such a setting and it started small."""
-    config: dict[str, Any] = run.info["config"]
-    name = config["method"]
-    setting = inspect.signature(resolve("method", name, METHODS, Method)).parameters.get(SCALE)
+    """`ucir.eta`, where the method of a run says that it has such a setting and it started small."""
+    name: str = run.info["config"]["method"]
+    kind = resolve("method", name, METHODS, Method)
+    setting = kind.scale_setting if isinstance(kind, type) else None
     if setting is None:
         return None
-    start = config["settings"].get(short(name), {}).get(SCALE, setting.default)
-    return f"{short(name)}.{SCALE}" if start < GROWN else None
+    default = inspect.signature(kind).parameters[setting].default
+    start = run.info["config"]["settings"].get(short(name), {}).get(setting, default)
+    return f"{short(name)}.{setting}" if start < GROWN else None

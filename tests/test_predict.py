@@ -108,8 +108,10 @@ def test_a_readout_that_is_far_better_is_named_with_what_to_do(run, pictures, tm
     said = "nme is right for 80 % and cnn for 14 %: "
     copied = with_accuracies(run, tmp_path, settings={})  # the frame of digits starts with a grown scale
     told = typed("predict", copied, pictures / "00.png").err
-    assert f"{said}in few epochs the cosine scale may not have grown; predict with --readout nme, or train with" in told
-    assert "--set ucir.eta=20" in told
+    assert (
+        f"{said}in few epochs the cosine scale may not have grown; predict with --readout nme, or train longer" in told
+    )
+    assert ", or with --set ucir.eta=20" in told
     assert said not in typed("predict", copied, pictures / "00.png", "--readout", "cnn").err
 
 
@@ -117,6 +119,7 @@ def test_a_readout_that_is_far_better_is_named_with_what_to_do(run, pictures, tm
     ("changes", "said"),
     [
         ({"settings": {"ucir": {"eta": 20.0}}}, "nme is right for 80 % and cnn for 14 %: predict with --readout nme"),
+        ({"method": "podnet"}, "nme is right for 80 % and cnn for 14 %: predict with --readout nme"),
         ({"method": "wa"}, "nme is right for 80 % and cnn for 14 %: predict with --readout nme"),
         ({"accuracy": {"nme": 34.0}}, None),
         ({"accuracy": {"cnn": 90.0, "nme": 50.0}}, None),  # it is read by the better one already
