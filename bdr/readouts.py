@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from bdr.describe import short
-from bdr.errors import unknown
+from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.parts import resolve
 from bdr.records import Run
@@ -43,8 +43,11 @@ def advice(run: Run, phase: int = -1) -> str | None:
 def scale_to_grow(run: Run) -> str | None:
     """`ucir.eta`, where the method of a run says that it has such a setting and it started small."""
     name: str = run.info["config"]["method"]
-    kind = resolve("method", name, METHODS, Method)
-    setting = kind.scale_setting if isinstance(kind, type) else None
+    try:
+        kind = resolve("method", name, METHODS, Method)
+    except UsageError:  # one's own, and not here: a run that is done is shown without it
+        return None
+    setting = kind.scale_setting if isinstance(kind, type) and issubclass(kind, Method) else None
     if setting is None:
         return None
     default = inspect.signature(kind).parameters[setting].default
