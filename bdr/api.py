@@ -15,6 +15,7 @@ from bdr import metrics, records
 from bdr.assemble import Plan, choose_device, plan_run
 from bdr.config import Config, changed
 from bdr.data.images import DataSet
+from bdr.data.pictures import Unreadable
 from bdr.describe import Extends
 from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure
@@ -24,11 +25,13 @@ from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, shortened
 from bdr.extension import plan_extension
 from bdr.methods import Method
-from bdr.parts import load_named, make_method, make_plugins
+from bdr.parts import make_method, make_plugins
+from bdr.readouts import readout_of
 from bdr.recipes import configure
-from bdr.recognition import Recognised, picture_paths, recognise
+from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
+from bdr.rereading import found_again, read_again
 from bdr.trackers.follow import Following
 from bdr.types import ImageShape, Phase
 
@@ -163,8 +166,8 @@ def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
     """The plan of a run that exists already, checked to be the same."""
     there = Run.open(path)
     as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
-    config = changed(Config.model_validate(there.info["config"]), as_it_was | fields)
-    data = data if data is not None else load_named(config)
+    config = changed(found_again(there), as_it_was | fields)
+    data = data if data is not None else read_again(there, config, only=list(map(str, there.info["classes"])))
     refuse_other_classes(there, data, config)
     plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info))
     if plan.info["fingerprint"] != there.fingerprint:
@@ -242,12 +245,20 @@ def predict(
     *,
     top: int = 5,
     phase: int | None = None,
+    readout: str | None = None,
     device: str = "auto",
+    unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Iterator[Recognised]:
-    """What the kept model of a run says of pictures, or of all pictures in a folder: class names and probabilities."""
+    """What the kept model of a run says of pictures, or of all pictures in a folder: class names and probabilities.
+
+    `readout` is cnn or nme; the one by which the method's results are told if not given. A picture that cannot be read
+    raises when its turn comes; with `unreadable`, this is called with the error instead.
+    """
     there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
+    chosen = readout_of(there, number, readout)
     paths = picture_paths([Path(each) for each in ([images] if isinstance(images, str | Path) else images)])
-    return recognise(there, number, load(run, number, device), paths, top, choose_device(device))
+    found = recognise(there, number, load(run, number, device), paths, top, choose_device(device), chosen)
+    return readable(found, unreadable)
 
 
 def evaluate(

@@ -124,6 +124,18 @@ def refuse_unfinite(features: Tensor) -> None:
         raise ValueError(f"features of {rows} of {len(features)} images are not finite (NaN or infinite): all must be")
 
 
+def refuse_strangers(y: Tensor, classes: int) -> None:
+    """Ids that are no classes, -100 among them, where looking costs nothing: on a GPU the host would have to wait."""
+    if y.dim() != 1 or y.device.type != "cpu" or torch.compiler.is_compiling() or not len(y):
+        return
+    least, most = int(y.min()), int(y.max())
+    if least < 0 or most >= classes:
+        raise ValueError(
+            f"targets are from {least} to {most}, and ids from 0 to {classes - 1} are allowed, since begin() saw "
+            f"{classes} classes; images whose target is to be ignored (-100) must be left out of the batch"
+        )
+
+
 class Statistics(NamedTuple):
     """What moves with every batch."""
 
@@ -261,7 +273,7 @@ class BDR(nn.Module):
             mine.copy_(new)
 
     def check(self, logits: Tensor, features: Tensor, y: Tensor) -> None:
-        """Shapes that would broadcast in silence, or fail after the statistics have moved."""
+        """Shapes that would broadcast in silence, or fail after the statistics have moved; ids that are no classes."""
         batch, (classes, dim) = len(logits), self.mean.shape
         if logits.shape != (batch, classes):
             raise ValueError(
@@ -274,6 +286,7 @@ class BDR(nn.Module):
             raise ValueError(
                 f"targets are {tuple(y.shape)}: ids ({batch},) or mixtures ({batch}, {classes}) are expected"
             )
+        refuse_strangers(y, classes)
 
     def forward(self, logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
         """Observes the batch, then returns its balanced logits; plain logits in eval mode and before any `begin`."""

@@ -10,6 +10,7 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,7 @@ def describe(
         **({"extends": extends.record()} if extends else {}),
         **({"weights": weights} if weights else {}),  # sha256
         "config": config.model_dump(mode="json"),
+        **({"root": str(Path(config.root).resolve())} if config.root and Path(config.root).exists() else {}),
         "told_stage": told(config.stage),
         "analyse": config.analyse,
         "engine": engine,

@@ -12,14 +12,15 @@ import numpy as np
 from bdr.assemble import Plan, image_shape, plan_run
 from bdr.config import Config, changed, with_settings
 from bdr.data import DATASETS
-from bdr.data.exemplars import Found, Kept, checksums_of_classes, find
+from bdr.data.exemplars import Found, Kept, checksums_of_classes, count_alike, find
 from bdr.data.images import DataSet
+from bdr.data.pool import Store
 from bdr.describe import Extends, normalisation, owners, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.saving import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
-from bdr.parts import load_named
 from bdr.records import Run, kept_phase, model_checksum
+from bdr.rereading import found_again, read_again
 from bdr.scenario import split_evenly
 
 # What may be another than in the run that is extended; all else made its network, its images or its exemplars.
@@ -51,7 +52,7 @@ def plan_extension(
     extends = Extends(*about, len(run.phases), len(known), mean, std, tuple(bounds))
     plan = plan_run(changed(config, {"order": order, "phases": None}), out, runs, data, extends)
     refuse_all_images(plan)
-    found = exemplars_of(run, state, plan)
+    found = exemplars_of(run, state, plan, data)
     plan.experiment.earlier = Earlier(run, state, found.rows)
     return plan, notes + what_changed(run, plan, found)
 
@@ -66,7 +67,7 @@ def finished(path: Path) -> Run:
 
 def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str, Any]) -> tuple[Config, list[str]]:
     """The run's own configuration, with what may be changed in it."""
-    config, settings = Config.model_validate(run.info["config"]), list(settings)
+    config, settings = found_again(run), list(settings)
     moved = f"{short(config.net)}.weights"  # where a file of them lies is no part of what a run is
     parts = [*(owner for owner in owners(config) if owner != short(config.net)), "stage", "augment"]
     for name in [*fields, *(name for name, _ in settings)]:
@@ -87,7 +88,7 @@ def data_of(run: Run, config: Config) -> DataSet:
             f"{run.path} was trained on '{config.data}', which was given as a data set in Python: extend it there, "
             f"bdr.extend({str(run.path)!r}, data)"
         )
-    return load_named(config)
+    return read_again(run, config)
 
 
 def classes_known(run: Run) -> list[str]:
@@ -151,7 +152,7 @@ def state_after(run: Run) -> State:
     return state
 
 
-def exemplars_of(run: Run, state: State, plan: Plan) -> Found:
+def exemplars_of(run: Run, state: State, plan: Plan, data: DataSet) -> Found:
     """The rows that the exemplars of a run have in the training images of a plan."""
     told = run.exemplars(len(run.phases) - 1)
     if told is None:
@@ -164,23 +165,32 @@ def exemplars_of(run: Run, state: State, plan: Plan) -> Found:
     names = classes_known(run)
     found = find(plan.experiment.train, [[Kept(**each) for each in told["exemplars"][name]] for name in names])
     if found.missing:
-        refuse_missing(run, plan, names, found.missing)
+        refuse_missing(run, plan, data, names, found.missing)
     return found
 
 
-def refuse_missing(run: Run, plan: Plan, names: Sequence[str], missing: Sequence[tuple[int, Kept]]) -> None:
+def refuse_missing(
+    run: Run, plan: Plan, data: DataSet, names: Sequence[str], missing: Sequence[tuple[int, Kept]]
+) -> None:
     lost = [[each for at, each in missing if at == label] for label in range(len(names))]
-    also = ""
-    for split, store in {"test": plan.experiment.test, "validation": plan.experiment.validation}.items():
-        if store is not None and (count := sum(map(len, find(store, lost).rows))):
-            also += (
-                f"; {count} of them are {split} images now, which are held out by their place in a class where they "
-                "are not apart: leave the images of known classes as they were"
-            )
+    held = [("test", plan.experiment.test, data.by_place), ("validation", plan.experiment.validation, True)]
+    also = "".join(held_now(split, store, lost, by_place) for split, store, by_place in held if store is not None)
+    said, them = ("exemplar of {} is", "it") if len(missing) == 1 else ("exemplars of {} are", "them")
     raise UsageError(
-        f"{len(missing)} exemplars of {run.path} are not among the training images: "
-        f"{shortened([f'{names[label]}/{kept}' for label, kept in missing])}{also}; put them back"
+        f"{len(missing)} {said.format(run.path)} not among the training images: "
+        f"{shortened([f'{names[label]}/{kept}' for label, kept in missing])}{also}; put {them} back"
     )
+
+
+def held_now(split: str, store: Store, lost: Sequence[Sequence[Kept]], by_place: bool) -> str:
+    """Where images went that are missing: those that are held out by their place move when others come."""
+    count = count_alike(store, lost)
+    if not count:
+        return ""
+    which = "it" if sum(map(len, lost)) == 1 else f"{count} of them"
+    what = f"{which} is a {split} image" if count == 1 else f"{which} are {split} images"
+    why = " now, held out by place in the class: leave the images of known classes as they were" if by_place else ""
+    return f"; {what}{why}"
 
 
 def what_changed(run: Run, plan: Plan, found: Found) -> list[str]:
@@ -196,5 +206,6 @@ def what_changed(run: Run, plan: Plan, found: Found) -> list[str]:
         )
     if found.altered:
         altered = shortened([f"{names[label]}/{kept}" for label, kept in found.altered])
-        notes.append(f"warning: {len(found.altered)} exemplars have other pixels than {run.path} saw: {altered}")
+        said = "exemplar has" if len(found.altered) == 1 else "exemplars have"
+        notes.append(f"warning: {len(found.altered)} {said} other pixels than {run.path} saw: {altered}")
     return notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -46,7 +46,20 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
         raise UsageError(f"{kind} '{name}': {module} has no {attribute}") from None
     if not callable(found) or (isinstance(found, type) and not issubclass(found, base)):
         raise UsageError(f"'{name}' is not a {kind}: {found!r} does not derive from {base.__module__}.{base.__name__}")
+    refuse_unfinished(found)
     return found
+
+
+def refuse_unfinished(found: Any) -> None:
+    """A class of one's own that leaves out what its base asks for: Python would say so three calls deeper."""
+    if inspect.isabstract(found):
+        lacks = " and ".join(f"{name}{asked_for(found, name)}" for name in sorted(found.__abstractmethods__))
+        raise UsageError(f"{found.__name__} lacks {lacks}; see docs/add-a-method.md")
+
+
+def asked_for(kind: type, name: str) -> str:
+    """`(batch, phase, classify)`: how a method of a class is called."""
+    return f"({', '.join(list(inspect.signature(getattr(kind, name)).parameters)[1:])})"
 
 
 def build(
@@ -75,15 +88,20 @@ def filled_by(kind: Callable[..., Any], name: str, parts: Sequence[Any], options
         raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}") from None
 
 
-def load_named(config: Config) -> DataSet:
-    """The data set that a configuration names, read from the folder that it names."""
+def load_named(config: Config, only: Collection[str] = ()) -> DataSet:
+    """The data set that a configuration names, read from the folder that it names.
+
+    A folder of pictures may have got further classes since: `only` these are read, if it has them all.
+    """
     name = config.data
     if name not in DATASETS and Path(name).is_dir():
         raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
     load = resolve("data set", name, DATASETS, DataSet)
-    if "size" in inspect.signature(load).parameters:  # which is a fact of the run then
-        return replace(loaded(load, config, size=config.size), size=config.size)
-    return loaded(load, config)
+    takes = inspect.signature(load).parameters
+    options: dict[str, Any] = {"only": only} if "only" in takes and name in DATASETS else {}
+    if "size" in takes:  # which is a fact of the run then
+        return replace(loaded(load, config, size=config.size, **options), size=config.size)
+    return loaded(load, config, **options)
 
 
 def loaded(load: Callable[..., Any], config: Config, **options: Any) -> DataSet:

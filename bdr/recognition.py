@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bdr.data.augment import Augment
-from bdr.data.pictures import ENDINGS, is_picture, picture
+from bdr.data.pictures import ENDINGS, Unreadable, is_picture, picture
 from bdr.data.pool import EVALUATION_BATCH, Store
 from bdr.describe import normalisation
 from bdr.engine.evaluate import predict
@@ -55,22 +55,60 @@ def pictures_below(folder: Path) -> list[Path]:
 
 
 def recognise(
-    run: Run, phase: int, method: Method, paths: Sequence[Path], top: int, device: torch.device
-) -> Iterator[Recognised]:
-    """In batches: as many pictures as lie in a folder need not fit into memory."""
+    run: Run, phase: int, method: Method, paths: Sequence[Path], top: int, device: torch.device, readout: str
+) -> Iterator[Recognised | Unreadable]:
+    """In batches: as many pictures as lie in a folder need not fit into memory. One that is broken stops no other."""
     if top < 1:
         raise UsageError(f"the {top} best classes are none: ask for 1 or more")
     size, mode = size_and_mode(run)
     names = run.info["classes"][: run.phases[phase]["seen"]]
-    mean, std = normalisation(run.info)
     for start in range(0, len(paths), EVALUATION_BATCH):
         some = paths[start : start + EVALUATION_BATCH]
-        pixels = torch.from_numpy(np.stack([picture(path, size, mode) for path in some]))
-        store = Store(pixels, torch.zeros(len(some), dtype=torch.long), mean, std, AS_IT_IS, device)
-        readouts = predict(method, store, len(names), top=top).readouts
-        ids, chances = readouts.get(run.readout, readouts["cnn"])
-        for path, best, likely in zip(some, ids.tolist(), chances.tolist(), strict=True):
-            yield Recognised(path, [(names[k], chance) for k, chance in zip(best, likely, strict=True)])
+        read = [read_or_told(path, size, mode) for path in some]
+        pixels = [each for each in read if not isinstance(each, Unreadable)]
+        told = iter(best_classes(run, method, pixels, names, top, device, readout))
+        for path, each in zip(some, read, strict=True):
+            yield each if isinstance(each, Unreadable) else Recognised(path, next(told))
+
+
+def read_or_told(path: Path, size: int, mode: str) -> np.ndarray | Unreadable:
+    try:
+        return picture(path, size, mode)
+    except Unreadable as problem:
+        return problem
+
+
+def best_classes(
+    run: Run,
+    method: Method,
+    pixels: Sequence[np.ndarray],
+    names: Sequence[str],
+    top: int,
+    device: torch.device,
+    readout: str,
+) -> list[list[tuple[str, float]]]:
+    """Of each picture the `top` most likely classes with their probabilities, best first."""
+    if not pixels:
+        return []
+    mean, std = normalisation(run.info)
+    labels = torch.zeros(len(pixels), dtype=torch.long)
+    store = Store(torch.from_numpy(np.stack(pixels)), labels, mean, std, AS_IT_IS, device)
+    ids, chances = predict(method, store, len(names), top=top).readouts[readout]
+    rows = zip(ids.tolist(), chances.tolist(), strict=True)
+    return [[(names[k], chance) for k, chance in zip(best, likely, strict=True)] for best, likely in rows]
+
+
+def readable(
+    found: Iterator[Recognised | Unreadable], unreadable: Callable[[Unreadable], None] | None
+) -> Iterator[Recognised]:
+    """What was recognised; of the rest `unreadable` is told, and where nobody is, the first ends it."""
+    for each in found:
+        if isinstance(each, Recognised):
+            yield each
+        elif unreadable is None:
+            raise each
+        else:
+            unreadable(each)
 
 
 def size_and_mode(run: Run) -> tuple[int, str]:

@@ -57,10 +57,12 @@ RULES = {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
         *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts"},
     },
+    "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts"},
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
-        *{"bdr.config", "bdr.describe", "bdr.parts", "bdr.assemble"},
+        *{"bdr.config", "bdr.describe", "bdr.assemble", "bdr.rereading"},
     },
+    "readouts": {"bdr.methods", "bdr.records", "bdr.describe", "bdr.parts"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
     "terminal": set(),
@@ -78,6 +80,8 @@ RULES = {
             "bdr.assemble",
             "bdr.extension",
             "bdr.rehearsal",
+            "bdr.rereading",
+            "bdr.readouts",
             "bdr.recognition",
         },
     },
@@ -85,7 +89,7 @@ RULES = {
     "commands": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.engine.run", "bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
-        *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun", "bdr.extension"},
+        *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun", "bdr.extension", "bdr.readouts"},
     },
     "sweep": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.data", "bdr.engine.run"},

@@ -314,6 +314,22 @@ def test_what_a_phase_cannot_begin_with_is_said_in_a_sentence(labels, features, 
         BDR().begin(labels, features, classes)
 
 
+@pytest.mark.parametrize(("target", "said"), [(-100, "from -100 to 4"), (K, f"from 0 to {K}"), (-1, "from -1 to 4")])
+def test_targets_that_are_no_classes_are_refused_before_anything_moves(target, said):
+    balance, y = begun(), torch.tensor([0, 4, target])
+    before = {name: value.clone() for name, value in balance.state_dict().items()}
+    with pytest.raises(ValueError, match=rf"targets are {said}, and ids from 0 to {K - 1} .*\(-100\) must be left out"):
+        balance(torch.zeros(3, K), torch.randn(3, DIM), y)
+    assert all(torch.equal(value, before[name]) for name, value in balance.state_dict().items())
+
+
+def test_the_whole_module_compiles_in_one_graph():
+    eager, whole = begun(), begun()
+    compiled = torch.compile(whole, fullgraph=True, backend="eager", dynamic=False)
+    logits, features, y = torch.zeros(3, K), torch.randn(3, DIM), torch.tensor([0, 4, 2])
+    assert torch.equal(compiled(logits, features, y), eager(logits, features, y))
+
+
 def test_arrays_are_no_tensors():
     with pytest.raises(TypeError, match=r"labels are a ndarray.* torch.as_tensor\(labels\) makes one"):
         BDR().begin(IDS.numpy(), ROWS)

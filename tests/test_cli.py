@@ -551,15 +551,28 @@ def test_a_folder_of_pictures_is_learnt(of_pictures):
     assert of_pictures.info["image"][0] == 3
 
 
-def test_classes_that_came_after_a_run_are_named(of_pictures):
+def test_of_a_folder_that_has_grown_a_run_reads_the_classes_that_it_knows(of_pictures):
     grown = of_pictures.path.parent / "grown"
-    said = typed("evaluate", of_pictures.path, "--root", grown)
-    assert said.code == 2
-    told = f"{grown} now has 5 classes, and {of_pictures.path} was trained on 4 (new: another): "
-    assert told in " ".join(said.err.split())
+    said = typed("evaluate", of_pictures.path, "--root", grown, "--json")
+    assert json.loads(said.out)["accuracy"] == of_pictures.phases[-1]["accuracy"]
     (of_pictures.path / "DONE").unlink()
-    assert "was trained on 4 (new: another)" in " ".join(typed("resume", of_pictures.path, "--root", grown).err.split())
-    (of_pictures.path / "DONE").touch()
+    assert typed("resume", of_pictures.path, "--root", grown).code == 0
+    assert (of_pictures.path / "DONE").exists()
+
+
+def test_a_folder_that_has_grown_must_have_kept_the_images_that_were_there(of_pictures, tmp_path):
+    grown = shutil.copytree(of_pictures.path.parent / "grown", tmp_path / "grown")
+    next((grown / "corner0").iterdir()).unlink()
+    said = typed("evaluate", of_pictures.path, "--root", grown)
+    assert (said.code, "are not those it was trained on" in said.err) == (2, True)
+
+
+def test_classes_that_are_gone_are_named_with_those_that_came(of_pictures, tmp_path):
+    grown = shutil.copytree(of_pictures.path.parent / "grown", tmp_path / "grown")
+    shutil.rmtree(grown / "corner1")
+    said = typed("evaluate", of_pictures.path, "--root", grown)
+    told = f"now has 4 classes, and {of_pictures.path} was trained on 4 (new: another; missing: corner1): "
+    assert (said.code, told in " ".join(said.err.split())) == (2, True)
 
 
 def test_a_model_is_loaded_without_the_data(of_pictures):

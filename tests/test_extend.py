@@ -270,7 +270,9 @@ def test_exemplars_that_are_gone_are_named(six):
         chosen[np.flatnonzero(labels == 2)[first]] = False
         return chosen
 
-    with pytest.raises(UsageError, match=rf"1 exemplars .* not among the training images: 2/image {first} .* put them"):
+    with pytest.raises(
+        UsageError, match=rf"1 exemplar of .* is not among the training images: 2/image {first} .* put it"
+    ):
         api.extend(six, digits_of(*range(8), train=train))
 
 
@@ -469,8 +471,54 @@ def test_where_tests_are_not_apart_images_of_known_classes_stay_as_they_are(pict
             Image.new("RGB", (8, 8), (number, 0, 0)).save(pictures / "train" / name / f"00{number}.png")
     code, _, said = typed("extend", "first", "--out", "third")
     assert code == 2
-    assert "are test images now" in said
-    assert "put them back" in said
+    assert "is a test image now, held out by place in the class" in " ".join(said.split())
+    assert "put it back" in said
+
+
+def test_a_folder_named_from_where_a_run_was_started_is_found_from_elsewhere(pictures, monkeypatch):
+    typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    info = json.loads(Path("first/run.json").read_text())
+    assert (info["config"]["root"], info["root"]) == ("mine", str(pictures.resolve()))
+    for kind in ("train", "test"):
+        paint(pictures / kind / "ant", 200)
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    told = json.loads(typed("evaluate", "../first", "--json").out)
+    assert told["accuracy"] == Run.open(Path("../first")).phases[-1]["accuracy"]
+    assert typed("extend", "../first", "--out", "../second")[0] == 0
+    assert typed("evaluate", "../second")[0] == 0
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_folder_that_is_gone_is_named_as_it_was(pictures, recorded):
+    typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    if not recorded:  # as it was before
+        info = json.loads(Path("first/run.json").read_text())
+        del info["root"]
+        Path("first/run.json").write_text(json.dumps(info))
+    shutil.move("mine", "yours")
+    where = pictures.resolve() if recorded else "'mine', seen from the folder that it was started in"
+    for words in (("evaluate", "first"), ("extend", "first")):
+        code, _, said = typed(*words)
+        assert (code, f"; first was trained on {where}: name it with --root" in " ".join(said.split())) == (2, True)
+    assert typed("evaluate", "first", "--root", "yours")[0] == 0
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_missing_exemplar_is_sought_among_test_images_by_its_pixels_and_not_by_its_name(pictures, moved):
+    typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    paint(pictures / "train" / "ant", 200)
+    paint(pictures / "test" / "ant", 201)
+    name = exemplars(Path("first"))["bee"][0]["name"]
+    gone = pictures / "train" / "bee" / name
+    shutil.copy(pictures / "test" / "bee" / "00.png", pictures / "test" / "bee" / name)  # another image of that name
+    if moved:
+        shutil.copy(gone, pictures / "test" / "bee" / "moved.png")
+    gone.unlink()
+    code, _, said = typed("extend", "first", "--out", "second")
+    where = "; it is a test image" if moved else ""
+    told = f"1 exemplar of first is not among the training images: bee/{name}{where}; put it back"
+    assert (code, told in " ".join(said.split())) == (2, True)
 
 
 def test_a_dry_run_of_an_extension_writes_nothing(pictures):

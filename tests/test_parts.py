@@ -6,7 +6,7 @@ from runs import Flat, flat, plan
 from bdr.errors import UsageError
 from bdr.methods import Method
 from bdr.methods.icarl import ICaRL
-from bdr.nets import LinearHead
+from bdr.nets import Backbone, LinearHead
 from bdr.plugins import Plugin
 
 FLAT = {"net": "runs:flat"}
@@ -44,6 +44,14 @@ class Deciding(Method):
     def loss(self, batch, phase, classify):
         out = self.net(batch.x)
         return {"ce": classify(out, batch.y).mean()}
+
+
+class Unfinished(Method):
+    """It has forgotten what it is for."""
+
+
+class Shapeless(Backbone):
+    """So has this one."""
 
 
 def made(tmp_path, what, *settings, **fields):
@@ -91,3 +99,11 @@ def test_a_net_that_does_not_take_what_it_is_handed_says_so(tmp_path):
     said = r"'test_parts:bare' cannot be made from \(ImageShape, last_relu=False\), which it is handed: .*'last_relu'"
     with pytest.raises(UsageError, match=said):
         made(tmp_path, "ucir", net="test_parts:bare")
+
+
+def test_a_class_that_leaves_out_what_is_asked_of_it_is_told_what(tmp_path):
+    said = r"Unfinished lacks loss\(batch, phase, classify\); see docs/add-a-method.md"
+    with pytest.raises(UsageError, match=said):
+        made(tmp_path, "test_parts:Unfinished")
+    with pytest.raises(UsageError, match=r"Shapeless lacks forward\(x\)"):
+        made(tmp_path, "ucir", net="test_parts:Shapeless")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from test_cli import typed
 import bdr
 from bdr import api, recognition
 from bdr.data.sets import digits
-from bdr.errors import UsageError
+from bdr.errors import BdrError, UsageError
+from bdr.readouts import advice
 from bdr.records import Run
 
 SMALL = {"net": "small", "device": "cpu", "memory": "3/class", "set": {"stage.epochs": 2, "stage.batch": 32}}
@@ -72,6 +74,104 @@ def test_what_is_no_picture_is_named(run, pictures, tmp_path):
     assert (code, "holds no pictures (.png" in said) == (2, True)
     code, _, said = typed("predict", run, tmp_path / "gone.png")
     assert (code, "there is no file or folder" in said) == (2, True)
+
+
+def with_accuracies(run, place, **changes):
+    """A copy of a run whose last phase came to something else."""
+    copied = shutil.copytree(run, place / "copied")
+    lines = (copied / "phases.jsonl").read_text().splitlines()
+    accuracy, info = {"cnn": 14.0, "nme": 80.0}, json.loads((copied / "run.json").read_text())
+    last = json.loads(lines[-1])
+    lines[-1] = json.dumps(last | {"accuracy": accuracy | changes.pop("accuracy", {})})
+    (copied / "phases.jsonl").write_text("\n".join(lines) + "\n")
+    (copied / "run.json").write_text(json.dumps(info | {"config": info["config"] | changes}))
+    return copied
+
+
+def test_pictures_are_told_by_the_readout_that_is_asked_for(run, pictures):
+    recorded, names = Run.open(run).predictions(1), Run.open(run).info["classes"]
+    for readout in ("cnn", "nme"):
+        found = {each.image.name: each.classes[0][0] for each in bdr.predict(run, pictures, top=1, readout=readout)}
+        best = [names[ids[0]] for ids in recorded[f"{readout}_ids"][:20]]
+        assert [found[f"{number:02d}.png"] for number in range(20)] == best
+    assert any((recorded["cnn_ids"][:20, 0] != recorded["nme_ids"][:20, 0]).tolist())
+    code, said, _ = typed("predict", run, pictures / "00.png", "--readout", "nme", "--top", 1)
+    assert (code, f"  {names[recorded['nme_ids'][0][0]]} " in said) == (0, True)
+
+
+def test_a_readout_that_the_run_has_not_is_refused_by_name(run, pictures):
+    code, _, said = typed("predict", run, pictures, "--readout", "nne")
+    assert (code, "'nne'; there are cnn, nme: did you mean 'nme'?" in " ".join(said.split())) == (2, True)
+
+
+def test_a_readout_that_is_far_better_is_named_with_what_to_do(run, pictures, tmp_path):
+    said = "nme is right for 80 % and cnn for 14 %: "
+    copied = with_accuracies(run, tmp_path, settings={})  # the frame of digits starts with a grown scale
+    told = typed("predict", copied, pictures / "00.png").err
+    assert (
+        f"{said}in few epochs the cosine scale may not have grown; predict with --readout nme, or train longer" in told
+    )
+    assert ", or with --set ucir.eta=20" in told
+    assert said not in typed("predict", copied, pictures / "00.png", "--readout", "cnn").err
+
+
+PLAIN = "nme is right for 80 % and cnn for 14 %: predict with --readout nme"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"settings": {"ucir": {"eta": 20.0}}}, PLAIN),
+        ({"method": "wa"}, PLAIN),
+        ({"method": "podnet"}, PLAIN),  # whose scale needs no help
+        ({"method": "gone:Mine"}, PLAIN),  # one's own, no longer there
+        ({"accuracy": {"nme": 34.0}}, None),
+        ({"accuracy": {"cnn": 90.0, "nme": 50.0}}, None),  # it is read by the better one already
+    ],
+)
+def test_a_scale_is_named_only_where_there_is_one_to_grow(run, tmp_path, changes, said):
+    assert advice(Run.open(with_accuracies(run, tmp_path, **changes))) == said
+
+
+def test_a_run_says_so_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("bdr.readouts.FAR", -1.0)
+    words = ("--base", 6, "--step", 4, "--memory", "3/class", "--net", "small", "--device", "cpu", "--order", "natural")
+    said = typed("run", "icarl", *words, "--set", "stage.epochs=1", "--phases", 1, "--out", tmp_path / "run").err
+    assert " % and nme for " in said
+
+
+@pytest.fixture
+def broken(pictures, tmp_path):
+    """The same pictures, of which the fourth and the tenth are none."""
+    folder = shutil.copytree(pictures, tmp_path / "broken")
+    for name in ("03.png", "09.png"):
+        (folder / name).write_bytes(b"no picture")
+    return folder
+
+
+def test_a_broken_picture_is_told_and_all_others_are_recognised(run, broken):
+    code, out, err = typed("predict", run, broken, "--top", 1)
+    assert (code, len(out.splitlines())) == (1, 18)
+    assert [f"{name} is no readable picture" in err for name in ("03.png", "09.png")] == [True, True]
+    assert "2 of 20 pictures could not be used" in err
+    told = json.loads(typed("predict", run, broken, "--json")[1])
+    assert [Path(each["image"]).name for each in told if "error" in each] == ["03.png", "09.png"]
+    assert [each["image"] for each in told] == sorted(each["image"] for each in told)
+
+
+def test_nothing_but_broken_pictures_is_an_error_and_no_crash(run, broken):
+    code, out, err = typed("predict", run, broken / "03.png")
+    assert (code, out, "1 of 1 pictures could not be used" in err) == (1, "", True)
+
+
+def test_in_python_a_broken_picture_raises_when_its_turn_comes_or_is_handed_over(run, broken):
+    found = bdr.predict(run, broken)
+    assert [next(found).image.name for _ in range(3)] == ["00.png", "01.png", "02.png"]
+    with pytest.raises(BdrError, match=r"03.png is no readable picture"):
+        next(found)
+    told = []
+    assert len(list(bdr.predict(run, broken, unreadable=told.append))) == 18
+    assert [each.path.name for each in told] == ["03.png", "09.png"]
 
 
 def test_a_run_without_a_model_is_refused(run, pictures, tmp_path):

@@ -97,6 +97,7 @@ def predict(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...|FOLDER", help="Pictures, or folders of them.")],
     top: Annotated[int, typer.Option(min=1, help="How many classes to name of each.")] = 5,
     phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,
+    readout: Annotated[str | None, typer.Option(help="cnn or nme; the method's own if not given.")] = None,
     device: Device = None,
     json: AsJson = False,
 ) -> None:
@@ -106,7 +107,7 @@ def predict(
     """
     from bdr.commands.looking import predict_pictures
 
-    predict_pictures(run, images, top, phase, device, json)
+    predict_pictures(run, images, top, phase, readout, device, json)
 
 
 def evaluate(

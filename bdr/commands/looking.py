@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run, find_runs, is_begun
+from bdr.records import Run, find_runs, is_begun, kept_phase
 from bdr.terminal import err, out
 
 if TYPE_CHECKING:
+    from bdr.data.pictures import Unreadable
     from bdr.report import Comparison
 
 
@@ -109,17 +110,42 @@ def list_figures() -> None:
 
 
 def predict_pictures(
-    path: Path, images: Sequence[Path], top: int, phase: int | None, device: str | None, as_json: bool
+    path: Path,
+    images: Sequence[Path],
+    top: int,
+    phase: int | None,
+    readout: str | None,
+    device: str | None,
+    as_json: bool,
 ) -> None:
-    """In plain lines: a table would cut the paths."""
+    """In plain lines, as they come: a table would cut the paths. A picture that is broken is told, and the rest too."""
     from bdr import api
 
-    found = api.predict(path, images, top=top, phase=phase, device=device or "auto")
+    told: list[dict[str, Any]] = []
+
+    def pass_over(problem: Unreadable) -> None:
+        told.append({"image": str(problem.path), "error": str(problem)})
+        err.print(f"warning: {problem}", markup=False, soft_wrap=True)
+
+    options: dict[str, Any] = {"top": top, "phase": phase, "readout": readout, "device": device or "auto"}
+    for image, classes in api.predict(path, images, **options, unreadable=pass_over):
+        told.append(as_plain(image, classes))
+        if not as_json:
+            print(f"{image}  " + ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in classes))
     if as_json:
-        print(json.dumps([as_plain(image, classes) for image, classes in found], indent=2, ensure_ascii=False))
-        return
-    for image, classes in found:
-        print(f"{image}  " + ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in classes))
+        print(json.dumps(told, indent=2, ensure_ascii=False))
+    if readout is None:
+        say_which_readout(path, kept_phase(path, phase))
+    if broken := sum("error" in each for each in told):
+        raise BdrError(f"{broken} of {len(told)} pictures could not be used; the warnings above say why")
+
+
+def say_which_readout(path: Path, phase: int = -1) -> None:
+    """A line, where the readout by which a run is told is far behind another."""
+    from bdr.readouts import advice
+
+    if line := advice(Run.open(path), phase):
+        err.print(f"note: {line}", markup=False, soft_wrap=True)
 
 
 def as_plain(image: Path, classes: Sequence[tuple[str, float]]) -> dict[str, Any]:

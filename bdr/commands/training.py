@@ -8,7 +8,7 @@ from typing import Any
 
 from bdr import api
 from bdr.assemble import Plan, plan_run
-from bdr.commands.looking import report_runs, show_runs
+from bdr.commands.looking import report_runs, say_which_readout, show_runs
 from bdr.config import Config, changed, from_yaml, to_yaml
 from bdr.display import Lines, Workload, display
 from bdr.engine.run import Interrupted
@@ -101,6 +101,7 @@ def train(plan: Plan, stoppable: Stoppable) -> api.Result:
     with stoppable() as stopping, closing(listener):
         result = api.execute(plan, listener, stopping, command_line())
     show_runs([path], as_json=False, readout=None)
+    say_which_readout(path)
     return result
 
 
@@ -126,6 +127,7 @@ def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Sto
         with stoppable() as stopping, closing(listener):
             api.go_on(plan, listener, stopping)
     show_runs([path], as_json=False, readout=None)
+    say_which_readout(path)
 
 
 def extend_run(

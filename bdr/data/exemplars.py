@@ -71,6 +71,12 @@ def find(store: Store, told: Sequence[Sequence[Kept]]) -> Found:
     return found
 
 
+def count_alike(store: Store, told: Sequence[Sequence[Kept]]) -> int:
+    """How many of these are in a store by their very pixels: a file of the same name may be another image."""
+    sums = [set(checksums(store, store.of_classes(label, label + 1))) for label in range(len(told))]
+    return sum(each.pixels in there for there, kept in zip(sums, told, strict=True) for each in kept)
+
+
 class ClassImages:
     """The images of one class, looked up by name first, by place if the pixels agree, and by pixels alone at last."""
 

@@ -39,3 +39,4 @@ class DataSet:
     augment: Augment
     source: str  # a short checksum of the content: part of a result's fingerprint
     size: int | None = None  # pixels a side that were asked for; None where images have a size of their own
+    by_place: bool = False  # test images were held out of the training images by their place in a class

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,17 @@ from bdr.data.images import Images
 from bdr.errors import BdrError, UsageError, shortened
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+SOME = 10  # unreadable pictures that are named
+Labelled = list[tuple[Path, int]]  # files, each with the label of its class
 LAYOUT = "expected is ROOT/train/CLASS/*.png and ROOT/test/CLASS/*.png, or ROOT/CLASS/*.png"
+
+
+class Unreadable(BdrError):
+    """A file that should be a picture, and is none that can be used."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} {why}")
+        self.path = path
 
 
 def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
@@ -36,11 +46,12 @@ def subfolders(folder: Path) -> list[Path]:
         raise BdrError(f"{folder} cannot be read: {problem.strerror}") from problem
 
 
-def class_names(folder: Path) -> tuple[str, ...]:
+def class_names(folder: Path, only: Collection[str] = ()) -> tuple[str, ...]:
+    """The classes of a folder; those of them that are named, if any are."""
     classes = tuple(path.name for path in subfolders(folder))
     if not classes:
         raise UsageError(f"no classes in {folder}: it has no folders; {LAYOUT}")
-    return classes
+    return tuple(name for name in classes if name in only or not only)
 
 
 def check_same_classes(train_at: Path, train: Sequence[str], test_at: Path, test: Sequence[str]) -> None:
@@ -58,14 +69,35 @@ def check_counts(folder: Path, train: Images, classes: Sequence[str]) -> None:
             raise UsageError(f"class '{name}' in {folder} has one picture, and some are held out as test; add one")
 
 
-def pictures(folder: Path, classes: Sequence[str], size: int) -> Images:
+def pictures(files: Sequence[Labelled], size: int) -> list[Images]:
+    """The pictures of each list of files, in its order."""
+    bounds = np.cumsum([len(mine) for mine in files])[:-1]
+    pixels = np.split(read_all([path for mine in files for path, _ in mine], size), bounds)
+    names = [np.array([path.name for path, _ in mine], dtype=object) for mine in files]
+    labels = [np.array([label for _, label in mine], dtype=np.int64) for mine in files]
+    return [Images(*each) for each in zip(pixels, labels, names, strict=True)]
+
+
+def labelled_files(folder: Path, classes: Sequence[str]) -> Labelled:
     """All pictures of all classes, class by class, sorted by file name."""
-    files = [(path, label) for label, name in enumerate(classes) for path in picture_files(folder / name)]
-    pixels = np.empty((len(files), size, size, 3), dtype=np.uint8)
-    for row, (path, _) in enumerate(files):
-        pixels[row] = picture(path, size)
-    names = np.array([path.name for path, _ in files], dtype=object)
-    return Images(pixels, np.array([label for _, label in files], dtype=np.int64), names)
+    return [(path, label) for label, name in enumerate(classes) for path in picture_files(folder / name)]
+
+
+def read_all(files: Sequence[Path], size: int) -> np.ndarray:
+    """(N, size, size, 3); whatever cannot be read is told at once, and not one file a try."""
+    pixels, wrong = np.empty((len(files), size, size, 3), dtype=np.uint8), []
+    for row, path in enumerate(files):
+        try:
+            pixels[row] = picture(path, size)
+        except Unreadable as problem:
+            wrong.append(problem)
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        more = [f"and {len(wrong) - SOME} more"] if len(wrong) > SOME else []
+        lines = [f"{len(wrong)} of {len(files)} pictures cannot be used:", *map(str, wrong[:SOME]), *more]
+        raise BdrError("\n  ".join(lines))
+    return pixels
 
 
 def picture_files(folder: Path) -> list[Path]:
@@ -94,13 +126,13 @@ def picture(path: Path, size: int, mode: str = "RGB") -> np.ndarray:
     try:
         with Image.open(path) as image:
             if image.mode[0] in "IF":  # Pillow would clip these to white without a word
-                raise UsageError(f"{path} has more than 8 bits a channel (mode {image.mode}); save it with 8 bits")
+                raise Unreadable(path, f"has more than 8 bits a channel (mode {image.mode}); save it with 8 bits")
             square = image.convert(mode).resize((size, size), Image.Resampling.BILINEAR, middle(*image.size))
             return np.asarray(square).reshape(size, size, -1)
     except BdrError:
         raise
     except Exception as problem:  # decoders of broken files raise whatever they stumble over
-        raise BdrError(f"{path} is no readable picture ({problem}); replace or remove it") from problem
+        raise Unreadable(path, f"is no readable picture ({problem}); replace or remove it") from problem
 
 
 def middle(width: int, height: int) -> tuple[float, float, float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from bdr.data.arrays import checked_images, checked_names, checked_statistics, measure, shape_of
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet, Images
-from bdr.data.pictures import check_counts, check_same_classes, class_names, folders_of, pictures
+from bdr.data.pictures import check_counts, check_same_classes, class_names, folders_of, labelled_files, pictures
 from bdr.data.published import folder_of, how_to_fetch, published, read
 from bdr.errors import BdrError, UsageError
 
@@ -44,7 +44,7 @@ def digits(root: Root | None = None) -> DataSet:
     pixels = np.rint(values.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     train, test = split(Images(pixels, labels.astype(np.int64)), share=4)
     names = tuple(str(digit) for digit in range(10))
-    return dataset("digits", train, test, names, DIGITS, Augment(pad=1, flip=False))
+    return replace(dataset("digits", train, test, names, DIGITS, Augment(pad=1, flip=False)), by_place=True)
 
 
 def cifar10(root: Root | None) -> DataSet:
@@ -57,21 +57,26 @@ def cifar100(root: Root | None) -> DataSet:
     return cifar("cifar100", root, CIFAR100)
 
 
-def imagefolder(root: Root | None, size: int = 32) -> DataSet:
-    """A folder of pictures, a folder a class, as RGB squares of `size` pixels."""
+def imagefolder(root: Root | None, size: int = 32, only: Collection[str] = ()) -> DataSet:
+    """A folder of pictures, a folder a class, as RGB squares of `size` pixels; `only` these classes, if all are there.
+
+    Where some are not, all classes are read: whoever asked can then say what is there instead.
+    """
     if size < 1:
         raise UsageError(f"images of {size} pixels a side do not exist; use a size of 8 or more, such as 32")
     train_at, test_at = folders_of(root)
-    classes = class_names(train_at)
-    train = pictures(train_at, classes, size)
+    only = only if set(only) <= set(class_names(train_at)) else ()
+    classes = class_names(train_at, only)
+    files = labelled_files(train_at, classes)
     if test_at is None:
-        check_counts(train_at, train, classes)
-        train, test = split(train, share=5)
+        (whole,) = pictures([files], size)
+        check_counts(train_at, whole, classes)
+        train, test = split(whole, share=5)
     else:
-        check_same_classes(train_at, classes, test_at, class_names(test_at))
-        test = pictures(test_at, classes, size)
+        check_same_classes(train_at, classes, test_at, class_names(test_at, only))
+        train, test = pictures([files, labelled_files(test_at, classes)], size)
     found = dataset("imagefolder", train, test, classes, IMAGENET, Augment(pad=size // 8, flip=True))
-    return replace(found, size=size)
+    return replace(found, size=size, by_place=test_at is None)
 
 
 def from_arrays(

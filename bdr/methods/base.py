@@ -123,6 +123,7 @@ class Method(nn.Module, ABC):
     criterion: Classify = staticmethod(cross_entropy)
     distillation: str | None = None  # the term of `loss` that holds on to the old network, for the analysis
     readout = "cnn"  # by which of the readouts its results are told
+    scale_setting: str | None = None  # the setting from which the scale of its cosine classifier starts to grow
     held = 0.0  # share of the exemplars held out of training, for stages that draw "held"
     counts_parameters = False  # whether the backbone must have all of its parameters from the start
     keeps: tuple[str, ...] = ("none", "some", "all")  # of the images of earlier classes; other memories are refused

@@ -36,6 +36,7 @@ def ranking(cosines: Tensor, y: Tensor, old: Tensor, new_class: Tensor, margin: 
 class UCIR(Method):
     net: Network[CosineHead]
     distillation = "less_forget"
+    scale_setting = "eta"
     soft_targets = False  # margin ranking asks for one's own class
 
     def __init__(

@@ -346,6 +346,19 @@ def test_an_unreadable_picture_is_named(folder):
         sets.imagefolder(folder)
 
 
+def test_all_unreadable_pictures_are_told_at_once_ten_of_them_by_name(folder):
+    for number in range(11):
+        (folder / "train" / "bee" / f"broken{number:02d}.png").write_bytes(b"no picture")
+    (folder / "test" / "ant" / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(BdrError, match=r"^12 of \d+ pictures cannot be used:") as error:
+        sets.imagefolder(folder)
+    lines = str(error.value).splitlines()
+    assert [f"broken{number:02d}.png is no readable picture" in line for number, line in enumerate(lines[1:11])] == [
+        True
+    ] * 10
+    assert lines[11:] == ["  and 2 more"]
+
+
 def test_a_picture_that_ends_too_early_is_named(folder):
     whole = folder / "train" / "bee" / "1.jpg"
     paint(whole, size=(64, 64))
@@ -356,7 +369,7 @@ def test_a_picture_that_ends_too_early_is_named(folder):
 
 def test_a_picture_of_sixteen_bits_is_not_clipped_in_silence(folder):
     paint(folder / "train" / "bee" / "1.png", 40000, mode="I;16")
-    with pytest.raises(UsageError, match=r"1\.png has more than 8 bits"):
+    with pytest.raises(BdrError, match=r"1\.png has more than 8 bits"):
         sets.imagefolder(folder)
 
 

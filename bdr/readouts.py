@@ -1,0 +1,55 @@
+"""The readouts of a run: which of them a model is read by, and what to say where another is far better."""
+
+from __future__ import annotations
+
+import inspect
+
+from bdr.describe import short
+from bdr.errors import UsageError, unknown
+from bdr.methods import METHODS, Method
+from bdr.parts import resolve
+from bdr.records import Run
+
+FAR = 20.0  # points of accuracy
+GROWN = 20.0  # a cosine scale that starts so needs no growing
+
+
+def readout_of(run: Run, phase: int, asked: str | None = None) -> str:
+    """The readout that is asked for, else the one by which the method is told, where the model has it."""
+    there = run.phases[phase]["accuracy"]
+    if asked is None:
+        return run.readout if run.readout in there else "cnn"
+    if asked not in there:
+        raise unknown(f"readout of {run.path}", asked, there)
+    return asked
+
+
+def advice(run: Run, phase: int = -1) -> str | None:
+    """One line, where the readout by which a run is told is right far less often than another."""
+    accuracy, told = run.phases[phase]["accuracy"], readout_of(run, phase)
+    best = max(accuracy, key=accuracy.__getitem__)
+    if accuracy[best] - accuracy[told] <= FAR:
+        return None
+    said = f"{best} is right for {accuracy[best]:.0f} % and {told} for {accuracy[told]:.0f} %"
+    setting = scale_to_grow(run) if told == "cnn" else None
+    if setting is None:
+        return f"{said}: predict with --readout {best}"
+    return (
+        f"{said}: in few epochs the cosine scale may not have grown; predict with --readout {best}, or train "
+        f"longer, or with --set {setting}={GROWN:g}"
+    )
+
+
+def scale_to_grow(run: Run) -> str | None:
+    """`ucir.eta`, where the method of a run says that it has such a setting and it started small."""
+    name: str = run.info["config"]["method"]
+    try:
+        kind = resolve("method", name, METHODS, Method)
+    except UsageError:  # one's own, and not here: a run that is done is shown without it
+        return None
+    setting = kind.scale_setting if isinstance(kind, type) and issubclass(kind, Method) else None
+    if setting is None:
+        return None
+    default = inspect.signature(kind).parameters[setting].default
+    start = run.info["config"]["settings"].get(short(name), {}).get(setting, default)
+    return f"{short(name)}.{setting}" if start < GROWN else None

@@ -1,0 +1,35 @@
+"""The data of a run that exists already, read again: from where it was, and of a folder that has grown what it knew."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from bdr.config import Config, changed
+from bdr.data.images import DataSet
+from bdr.errors import UsageError
+from bdr.parts import load_named
+from bdr.records import Run
+
+
+def found_again(run: Run) -> Config:
+    """What a run was made of, its root as it was typed, if it is there from here, else where it was at the start."""
+    config, kept = Config.model_validate(run.info["config"]), run.info.get("root")  # records of before lack it
+    if is_there(config.root) or kept is None or not is_there(kept):
+        return config
+    return changed(config, {"root": kept})
+
+
+def is_there(root: str | None) -> bool:
+    return root is None or Path(root).exists()
+
+
+def read_again(run: Run, config: Config, only: Collection[str] = ()) -> DataSet:
+    """The data set that a run names; of a folder of pictures `only` some classes, if it has all of these."""
+    try:
+        return load_named(config, only)
+    except UsageError as error:
+        if is_there(config.root):
+            raise
+        kept = run.info.get("root", f"'{config.root}', seen from the folder that it was started in")
+        raise UsageError(f"{error}; {run.path} was trained on {kept}: name it with --root") from None
