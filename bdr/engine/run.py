@@ -117,8 +117,10 @@ class Experiment:
         self.writer = RunWriter.alone(self.path)
         with self.logged_failure():
             with self.heard_warnings():
-                state = self.checkpoints.newest()
-            self.writer.cut_back(state.info["offsets"] if state else {})
+                state = self.checkpoints.newest(lambda state: self.writer.lost(state.info["offsets"]))
+            offsets = state.info["offsets"] if state else {}
+            self.writer.refuse_lost(offsets)
+            self.writer.cut_back(offsets)
             self.writer.log("going on")  # whatever it ended with before is over
             torch.manual_seed(seed_of(self.seed, "start"))
             self.settle()
