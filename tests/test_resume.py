@@ -31,6 +31,7 @@ from bdr.engine.listen import Listener
 from bdr.engine.run import Experiment
 from bdr.methods import METHODS
 from bdr.nets import Teacher
+from bdr.records import RunWriter
 
 FLAT = {"net": "runs:flat"}
 OWN, RESTLESS, TURNS = "runs:TwoStages", "runs:Restless", "runs:TakesTurns"
@@ -248,6 +249,38 @@ def test_with_every_checkpoint_damaged_a_run_starts_anew(stopped, whole_flat, bd
     assert_equal(stopped, whole_flat)
 
 
+@pytest.fixture
+def finished(whole_flat, tmp_path):
+    """A finished run, to be damaged."""
+    return Path(shutil.copytree(whole_flat, tmp_path / "run"))
+
+
+def test_a_finished_run_that_lost_its_last_line_goes_on_from_the_checkpoint_before(finished, whole_flat, bdr):
+    file = finished / "phases.jsonl"
+    os.truncate(file, file.stat().st_size - 10)
+    code, said = bdr("show", finished)
+    assert (code, "phases.jsonl is damaged: 2 of 3 phases are there" in said) == (1, True)
+    assert f"bdr resume {finished}" in said
+    code, said = bdr("resume", finished)
+    assert (code, "records were lost; going on from the checkpoint before it" in said) == (0, True)
+    assert_equal(finished, whole_flat)
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("again", ["resume", "run"])
+def test_a_finished_run_that_lost_too_much_keeps_the_rest_and_says_what_to_do(checkpoints, again, finished, bdr):
+    os.truncate(finished / "phases.jsonl", 300)
+    if not checkpoints:
+        shutil.rmtree(finished / "checkpoint")
+    before = snapshot(finished)
+    code, said = bdr(*(["resume", finished] if again == "resume" else arguments(finished, **FLAT)))
+    assert (code, "already done" in said) == (1, False)
+    assert ("phases.jsonl has 300 bytes" if checkpoints else "phases.jsonl is damaged") in said
+    assert "put back a copy of the file, or train anew: remove or rename the folder, and type bdr" in said
+    now = snapshot(finished)
+    assert {**now, finished / "log.txt": None} == {**before, finished / "log.txt": None}
+
+
 # What rests is written once
 
 
@@ -458,6 +491,16 @@ def test_the_same_command_on_an_unfinished_run_goes_on_with_it(stopped, whole_fl
     assert (code, f"going on with {stopped}" in said) == (0, True)
     assert ("phase 0 of 0..2" in said, "phase 1 of 0..2: 7 classes" in said) == (False, True)
     assert_equal(stopped, whole_flat)
+
+
+@pytest.mark.parametrize("again", ["resume", "run"])
+def test_a_run_that_is_under_way_elsewhere_is_not_trained_twice(again, stopped, bdr):
+    theirs = RunWriter.alone(stopped)
+    before = snapshot(stopped)
+    code, said = bdr(*(["resume", stopped] if again == "resume" else arguments(stopped, **FLAT)))
+    assert (code, f"is being trained by process {os.getpid()}: wait for it" in said) == (1, True)
+    assert snapshot(stopped) == before
+    theirs.close()
 
 
 @pytest.mark.parametrize("made", [None, "folder", "file"])

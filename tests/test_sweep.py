@@ -262,12 +262,12 @@ class Acted(Crew):
 
 
 def record(run, phases=0):
-    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": []}
+    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": ["a", "b"]}
     info |= {"phases": [[0, 1], [1, 2]], "work": [[{"stage": "main", "images": 9, "epochs": 1}]] * 2}
     run.path.mkdir(parents=True, exist_ok=True)
     (run.path / "run.json").write_text(json.dumps(info))
-    line = {"phase": 0, "seen": 1, "accuracy": {"cnn": 50.0}}
-    (run.path / "phases.jsonl").write_text(f"{json.dumps(line)}\n" * phases)
+    lines = [{"phase": phase, "seen": phase + 1, "accuracy": {"cnn": 50.0}} for phase in range(phases)]
+    (run.path / "phases.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def acted(folder, keys, jobs=9):
@@ -338,6 +338,18 @@ def test_a_run_that_another_process_has_is_left_to_it(tmp_path):
     theirs.close()
     crew.step()
     assert crew.states[runs[0]] == "already done"
+
+
+def test_a_run_that_somebody_trains_by_hand_is_waited_for(tmp_path):
+    runs, crew = acted(tmp_path, "--")
+    record(runs[0])
+    by_hand = RunWriter.alone(runs[0].path)
+    crew.step()
+    assert running(crew) == "1"
+    assert crew.states[runs[0]] == "elsewhere"
+    by_hand.close()  # stopped half-way
+    crew.step()
+    assert running(crew) == "10"
 
 
 # What is shown

@@ -94,6 +94,7 @@ def train(plan: Plan, stoppable: Stoppable) -> api.Result:
     """Runs a plan on the terminal, and shows what came of it."""
     path = plan.experiment.path
     if api.is_done(plan):
+        api.refuse_other_code(plan)
         out.print(f"already done: {path}", markup=False, soft_wrap=True)
     elif api.is_begun(plan):
         out.print(f"going on with {path}", markup=False, soft_wrap=True)
@@ -119,7 +120,7 @@ class closing:
 
 def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Stoppable) -> None:
     fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
-    if Run.open(path).done:
+    if Run.open(path).whole:
         out.print(f"already done: {path}", markup=False, soft_wrap=True)
     else:
         plan = api.plan_of(path, **fields)

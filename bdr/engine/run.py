@@ -66,6 +66,7 @@ class Experiment:
     shared: Path | None = None  # where a first phase equal to this one's is, or will be, kept
     taken_over: int = 0  # phases that another run has trained: this one extends it
     earlier: Earlier | None = None  # that run, where this one is yet to begin
+    own_code: Mapping[str, str] = field(default_factory=dict)  # modules of one's own, with their versions
     rehearse: Callable[[Predictions], None] = lambda predictions: None
     listener: Listener = field(default_factory=Listener)
     stopping: Callable[[], bool] = lambda: False
@@ -113,11 +114,13 @@ class Experiment:
 
     def resume(self) -> None:
         """Goes on from the newest whole checkpoint; without one, from the beginning."""
-        self.writer = RunWriter(self.path)
+        self.writer = RunWriter.alone(self.path)
         with self.logged_failure():
             with self.heard_warnings():
-                state = self.checkpoints.newest()
-            self.writer = RunWriter.reopen(self.path, state.info["offsets"] if state else {})
+                state = self.checkpoints.newest(lambda state: self.writer.lost(state.info["offsets"]))
+            offsets = state.info["offsets"] if state else {}
+            self.writer.refuse_lost(offsets)
+            self.writer.cut_back(offsets)
             self.writer.log("going on")  # whatever it ended with before is over
             torch.manual_seed(seed_of(self.seed, "start"))
             self.settle()
@@ -126,7 +129,17 @@ class Experiment:
                 self.checkpoints.trust(resting_in(self))
             elif self.taken_over:
                 self.take_over()
+            self.say_other_code()
             self.go()
+
+    def say_other_code(self) -> None:
+        """What is trained from here on may be another method than before, under the same name."""
+        number = self.position.phase
+        if number == len(self.phases):  # only its end was left to be marked
+            return
+        if changed := self.writer.goes_on_with(dict(self.own_code), number):
+            names = ", ".join(changed)
+            self.note(f"warning: {names} changed since the run was trained: phase {number} goes on with other code")
 
     def go(self) -> None:
         try:
@@ -155,6 +168,8 @@ class Experiment:
             with suppress(Exception):  # a disk that fails is the error rather than a reason to hide it
                 self.writer.log(shorten(f"failed: {type(error).__name__}: {error}", LONGEST, placeholder=" ..."))
             raise
+        finally:
+            self.writer.close()
 
     @contextmanager
     def heard_warnings(self) -> Iterator[None]:

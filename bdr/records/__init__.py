@@ -13,14 +13,16 @@ phase-03/exemplars.json   of the last phase: by what exemplars and test images a
 phase-03/model/           the trained module: tensors.safetensors, info.json, sums.json
 phase-03/snapshots.npz    with --analyse: start_, peak_, end_ features (N, D <= 50) and step; labels, exemplar, classes
 log.txt  DONE
+training.lock             while a process trains, or if it was killed: which one it is
 """
 
 from __future__ import annotations
 
+from bdr.records.code import other_code
 from bdr.records.files import write_atomically
 from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, kept_phases, model_checksum, model_folder
-from bdr.records.reader import Run, differences, find_runs
+from bdr.records.reader import Run, differences, find_runs, open_whole
 from bdr.records.work import Work, epochs_of, work_of
 from bdr.records.writer import RunWriter
 
@@ -37,6 +39,8 @@ __all__ = [
     "kept_phases",
     "model_checksum",
     "model_folder",
+    "open_whole",
+    "other_code",
     "run_folders",
     "work_of",
     "write_atomically",

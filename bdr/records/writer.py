@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from bdr.errors import BdrError, UsageError
+from bdr.records.code import other_code, with_code
 from bdr.records.files import json_lines, plain, read_bytes, to_json, to_npz, write_atomically, writing
-from bdr.records.folders import GROWING, is_begun
+from bdr.records.folders import GROWING, LINES, is_begun, is_done
+from bdr.records.lock import LOCK, Lock
 from bdr.records.reader import (
     EXEMPLARS,
     LARGEST,
@@ -47,7 +51,8 @@ def _refuse_others(path: Path, info: dict[str, Any]) -> None:
     """Raise where the folder holds something that is not this very run."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; a run needs a folder: choose another name")
-    names = [item.name for item in path.iterdir() if not item.name.endswith(".partial")] if path.exists() else []
+    found = [item.name for item in path.iterdir()] if path.exists() else []
+    names = [name for name in found if name != LOCK and not name.endswith(".partial")]
     if names and not is_begun(path):
         raise UsageError(f"{path} is not empty and not a run (it holds {min(names)}): choose an empty or a new folder")
     if names:
@@ -68,6 +73,14 @@ class RunWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
+        self.lock: Lock | None = None
+
+    @classmethod
+    def alone(cls, path: Path) -> RunWriter:
+        """The only writer of a run until it is closed; a folder that another process trains in is refused."""
+        writer = cls(path)
+        writer.lock = Lock(writer.path)
+        return writer
 
     @classmethod
     def create(cls, path: Path, info: dict[str, Any]) -> RunWriter:
@@ -76,22 +89,65 @@ class RunWriter:
         _refuse_others(path, info)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-        write_atomically(path / "run.json", to_json(info, indent=2))
-        return cls.reopen(path, {})
+        writer = cls.alone(path)
+        with writer.closed_on_failure():
+            write_atomically(path / "run.json", to_json(info, indent=2))
+            writer.cut_back({})
+        return writer
 
     @classmethod
     def reopen(cls, path: Path, offsets: dict[str, int]) -> RunWriter:
-        """Go on where a checkpoint stands: whatever was recorded after it, or left half-written, is cut off."""
-        writer = cls(path)
-        with writing(writer.path):
-            for left in (writer.path / "DONE", *writer.path.glob("*.partial")):
+        """Go on where a checkpoint stands."""
+        writer = cls.alone(path)
+        with writer.closed_on_failure():
+            writer.cut_back(offsets)
+        return writer
+
+    @contextmanager
+    def closed_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets others train in the folder."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def lost(self, offsets: dict[str, int]) -> str:
+        """What is missing of the lines that were recorded before a checkpoint; of a run that was done, any."""
+        for name in LINES:
+            if missing := _shortage(self.path / name, offsets.get(name, 0)):
+                return missing
+        if not offsets and is_done(self.path):
+            return f"{self.path / 'phases.jsonl'} is damaged, and there is no checkpoint to go on from"
+        return ""
+
+    def refuse_lost(self, offsets: dict[str, int]) -> None:
+        """Before anything is cut off: the rest of the records is worth keeping."""
+        if missing := self.lost(offsets):
+            anew = f"remove or rename the folder, and type {read_info(self.path).get('command') or 'bdr run ...'}"
+            raise BdrError(f"{missing}; put back a copy of the file, or train anew: {anew}")
+
+    def cut_back(self, offsets: dict[str, int]) -> None:
+        """To where a checkpoint stands: whatever was recorded after it, or left half-written, is cut off."""
+        with writing(self.path):
+            for left in (self.path / "DONE", *self.path.glob("*.partial")):
                 left.unlink(missing_ok=True)
             for series in EVERY_SERIES:
-                writer._reopen(series, offsets.get(series.growing, 0))
+                self._reopen(series, offsets.get(series.growing, 0))
             for name in GROWING:
-                _cut(writer.path / name, offsets.get(name, 0))
-            writer._remove_phases_after(len(json_lines(writer.path / "phases.jsonl")))
-        return writer
+                _cut(self.path / name, offsets.get(name, 0))
+            self._remove_phases_after(len(json_lines(self.path / "phases.jsonl")))
+
+    def goes_on_with(self, own_code: dict[str, str], phase: int) -> list[str]:
+        """Record what code of one's own trains from this phase on; the modules that are others than before."""
+        before = read_info(self.path)
+        if (info := with_code(before, own_code, phase)) != before:
+            write_atomically(self.path / "run.json", to_json(info, indent=2))
+        return other_code(before, own_code)
 
     def _reopen(self, series: Series, size: int) -> None:
         """A run that finished has packed its steps: unpack them, so that they can be cut back and grow again."""
@@ -184,11 +240,12 @@ class RunWriter:
         return {name: _synced_size(self.path / name) for name in GROWING}
 
     def finish(self) -> None:
-        """Pack the series and mark the run as done."""
+        """Pack the series, mark the run as done, and let go of it."""
         self._pack(STEPS)
         if (self.path / ANALYSIS.growing).exists():
             self._pack(ANALYSIS)
         write_atomically(self.path / "DONE", "")
+        self.close()
 
     def _pack(self, series: Series) -> None:
         write_atomically(self.path / series.packed, to_npz(series.pack(series.read(self.path))))
@@ -196,11 +253,19 @@ class RunWriter:
             (self.path / series.growing).unlink(missing_ok=True)
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _shortage(path: Path, size: int) -> str:
+    found = _size(path)
+    return f"{path} has {found} bytes, the checkpoint was made at {size}: records were lost" if found < size else ""
+
+
 def _cut(path: Path, size: int) -> None:
-    found = path.stat().st_size if path.exists() else 0
-    if found < size:
-        raise BdrError(f"{path} has {found} bytes, the checkpoint was made at {size}: records were lost; start anew")
-    if found > size:
+    if missing := _shortage(path, size):
+        raise BdrError(f"{missing}; start anew")
+    if _size(path) > size:
         os.truncate(path, size)
 
 

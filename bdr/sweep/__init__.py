@@ -14,7 +14,7 @@ from bdr.commands.looking import print_comparison
 from bdr.describe import SIDE_BY_SIDE
 from bdr.engine.run import Interrupted
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run
+from bdr.records import Run, open_whole
 from bdr.sweep import mps
 from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.grid import grids_of, wishes_of
@@ -110,7 +110,8 @@ def logs_folder(runs: Path) -> Path:
 
 def say_what_is_done(crew: Crew, lines: Lines) -> None:
     for run in crew.of_state("already done"):
-        lines.tell(f"already done {run.name} -> {run.path}")
+        code = f", with other code of {', '.join(run.other_code)}: remove it to train it anew" if run.other_code else ""
+        lines.tell(f"already done {run.name} -> {run.path}{code}")
 
 
 def work(crew: Crew, lines: Lines, stopping: Callable[[], bool], end: float | None) -> str:
@@ -167,7 +168,7 @@ def readable(runs: Sequence[Planned]) -> list[Run]:
     found = []
     for run in runs:
         try:
-            found.append(Run.open(run.path))
+            found.append(open_whole(run.path))
         except BdrError as error:
             err.print(f"warning: {error}", markup=False)
     return found

@@ -18,7 +18,7 @@ from bdr.config import SCALED, Config, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
 from bdr.recipes import configure
-from bdr.records import is_begun, is_done
+from bdr.records import Run, is_begun, is_done, other_code
 from bdr.sweep.grid import Wish
 
 
@@ -32,6 +32,7 @@ class Planned:
     path: Path
     shared: Path | None  # where a first phase equal to this one's is, or will be
     cuda: bool
+    other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
 
     @property
     def name(self) -> str:
@@ -91,11 +92,14 @@ def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str
 
 
 def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
-    experiment = plan_run(config, None, runs, data).experiment
+    plan = plan_run(config, None, runs, data)
+    experiment = plan.experiment
+    there = Run.open(experiment.path).info if is_begun(experiment.path) else {}
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
         "cuda": experiment.device.type == "cuda",
+        "other_code": other_code(there, plan.info.get("own_code", {})),
     }
 
 
@@ -125,8 +129,8 @@ def answer() -> None:
 
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
     shared = None if found["shared"] is None else Path(found["shared"])
-    words = tuple(words_of(wish, config, runs))
-    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, found["cuda"])
+    words, code = tuple(words_of(wish, config, runs)), tuple(found["other_code"])
+    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, found["cuda"], code)
 
 
 def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
