@@ -23,9 +23,9 @@ from bdr.data.pool import Pool, Store
 from bdr.engine import step as stepping
 from bdr.engine.checkpoint import Checkpoints, read_state
 from bdr.engine.evaluate import predict
-from bdr.engine.fit import Fit, make_optimizer, set_modes, set_moving
+from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
-from bdr.engine.step import eager_between_steps, set_precision
+from bdr.engine.step import convolving_as, eager_between_steps, make_optimizer, set_precision
 from bdr.errors import BdrError
 from bdr.methods import METHODS
 from bdr.methods.base import Method
@@ -522,6 +522,35 @@ def test_a_module_that_does_not_move_runs_in_eval_mode():
     set_moving(net, ["1.0"])
     set_modes(net)
     assert [part.training for part in net.modules()] == [True, False, True, True, False, True]
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp32"])
+@pytest.mark.parametrize("there", [True, False])
+def test_how_precise_convolutions_are_is_said_for_as_long_as_a_part_runs(there, precision, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", there)
+    net = two_blocks(LinearHead)
+    set_precision(net, precision, torch.device("cpu"))
+    assert torch.backends.cudnn.allow_tf32 is there
+    with convolving_as(net):
+        assert torch.backends.cudnn.allow_tf32 is (precision == "tf32")
+    assert torch.backends.cudnn.allow_tf32 is there
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp32"])
+def test_training_loading_and_predicting_leave_the_process_as_it_was(precision, tmp_path, monkeypatch):
+    seen, plain = [], Store.plain
+
+    def looked(self, *given):
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return plain(self, *given)
+
+    monkeypatch.setattr(Store, "plain", looked)
+    there = torch.backends.cudnn.allow_tf32
+    path = train(tmp_path / "run", "ucir", phases=1, precision=precision)
+    api.load(path)
+    api.evaluate(path)
+    assert set(seen) == {precision == "tf32"}  # whoever looks at images, whatever the process has
+    assert torch.backends.cudnn.allow_tf32 is there
 
 
 def test_a_stage_that_moves_nothing_is_an_error():

@@ -22,7 +22,7 @@ from bdr.data.sets import from_arrays
 from bdr.engine.checkpoint import Position
 from bdr.engine.fit import Fit, set_moving
 from bdr.engine.run import Experiment
-from bdr.engine.step import eager_between_steps, give_back
+from bdr.engine.step import convolving_as, eager_between_steps, give_back
 from bdr.recipes import DIGITS_NETS, KEPT, OWN_NETS, cifar100
 from bdr.types import Phase
 
@@ -211,7 +211,7 @@ def time_case(what: str, number: int, shape: Shape, data: DataSet, steps: int, f
     config = configuration(what, shape, fields)
     experiment = experiment_of(config, data)
     device = experiment.device
-    with eager_between_steps(experiment.engine):
+    with eager_between_steps(experiment.engine), convolving_as(experiment.method):
         fits = fits_of(experiment, number)
         forget_peak(device)
         first = first_steps(experiment, fits)

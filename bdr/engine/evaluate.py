@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bdr import metrics
 from bdr.data.pool import Store, evaluating
+from bdr.engine.step import convolving_as
 from bdr.methods.base import Method
 from bdr.types import Phase
 
@@ -25,7 +26,7 @@ def predict(method: Method, store: Store, seen: int, limit: int | None = None, t
     """What the method says of the images of all seen classes (of the first `limit` of them): the `top` best classes."""
     rows = store.of_classes(0, seen)[:limit]
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    with evaluating(method):
+    with evaluating(method), convolving_as(method):
         for some in rows.split(store.evaluation_batch):
             for name, scores in method.readouts(store.plain(some)).items():
                 best = scores.topk(min(top, seen), dim=1).indices  # of the scores: probabilities may tie at zero

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Epoch, Pool
 from bdr.engine.objective import WATCHED, Objective
-from bdr.engine.step import EagerStep, Step, make_step
-from bdr.errors import BdrError, UsageError
+from bdr.engine.step import EagerStep, Step, make_optimizer, make_step, set_rate
+from bdr.errors import BdrError
 from bdr.schedules import learning_rate
-from bdr.types import OPTIMIZERS, Clock, Stage, has_name
+from bdr.types import Clock, Stage, has_name
 
 
 def set_moving(module: nn.Module, names: Iterable[str]) -> None:
@@ -34,28 +34,6 @@ def set_modes(module: nn.Module) -> None:
         parameters = list(part.parameters())
         if parameters and not any(p.requires_grad for p in parameters):
             part.eval()
-
-
-def make_optimizer(stage: Stage, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
-    moving = [p for p in parameters if p.requires_grad and p.numel()]
-    if not moving:
-        raise BdrError(f"stage '{stage.name}' moves no parameter: its `train` {stage.train} fits none")
-    fast = device.type == "cuda"
-    # A learning rate on the device can change without capturing the graph again.
-    lr = torch.tensor(stage.lr, device=device) if fast else stage.lr
-    if stage.optimizer == "adamw":
-        return torch.optim.AdamW(moving, lr, weight_decay=stage.weight_decay, fused=fast, capturable=fast)
-    if stage.optimizer == "sgd":
-        return torch.optim.SGD(moving, lr, stage.momentum, weight_decay=stage.weight_decay, fused=fast or None)
-    raise UsageError(f"no optimiser '{stage.optimizer}'; there are {', '.join(OPTIMIZERS)}")
-
-
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
 
 
 class EpochLog(NamedTuple):

@@ -26,7 +26,7 @@ from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.engine.objective import CE_OLD, GRADIENTS, Objective, old_loss
 from bdr.engine.saving import Earlier, adopt, publish, resting_in, restore, restore_fits, state_of, take_over
-from bdr.engine.step import eager_between_steps, give_back, set_precision
+from bdr.engine.step import convolving_as, eager_between_steps, give_back, set_precision
 from bdr.errors import BdrError
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin
@@ -130,7 +130,7 @@ class Experiment:
 
     def go(self) -> None:
         try:
-            with eager_between_steps(self.engine), self.heard_warnings():
+            with eager_between_steps(self.engine), convolving_as(self.method), self.heard_warnings():
                 for phase in self.phases[self.position.phase :]:
                     self.run_phase(phase)
         except torch.OutOfMemoryError as error:
