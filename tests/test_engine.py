@@ -23,13 +23,13 @@ from bdr.data.pool import Pool, Store
 from bdr.engine import step as stepping
 from bdr.engine.checkpoint import Checkpoints, read_state
 from bdr.engine.evaluate import predict
-from bdr.engine.fit import Fit, set_modes, set_moving
+from bdr.engine.fit import Awake, Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.engine.step import convolving_as, eager_between_steps, make_optimizer, set_precision
 from bdr.errors import BdrError
 from bdr.methods import METHODS
 from bdr.methods.base import Method
-from bdr.nets import Backbone, Features, LinearHead, Network
+from bdr.nets import Backbone, Features, Frozen, LinearHead, Network
 from bdr.nets.resnet_cifar import ResNet
 from bdr.plugins import PLUGINS
 from bdr.plugins.base import Plugin
@@ -522,6 +522,30 @@ def test_a_module_that_does_not_move_runs_in_eval_mode():
     set_moving(net, ["1.0"])
     set_modes(net)
     assert [part.training for part in net.modules()] == [True, False, True, True, False, True]
+
+
+def flags_of(net):
+    moving = [(p.requires_grad, p.grad is None) for p in net.parameters()]
+    return moving, [part.training for part in net.modules()]
+
+
+def test_parts_that_take_turns_are_awake_again_as_when_they_were_set_so():
+    def rest_of_the_net():
+        return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout())
+
+    net = nn.ModuleList([rest_of_the_net(), nn.Sequential(nn.Dropout(), rest_of_the_net()), Frozen(rest_of_the_net())])
+    seen = {}
+    for name in ("0", "1", "1.1.0"):
+        set_moving(net, [name])
+        set_modes(net)
+        seen[name] = Awake.now([net]), flags_of(net)
+    for awake, flags in [*seen.values(), *reversed(seen.values())]:
+        net.train().requires_grad_()
+        for parameter in net.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        awake.again()
+        moving = [moves for moves, _ in flags[0]]
+        assert flags_of(net) == ([(moves, not moves) for moves in moving], flags[1])
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])

@@ -139,7 +139,7 @@ def of_a_step(experiment: Experiment, fits: list[Fit], value: Callable[[Fit], fl
     """What a step takes, with its share of what alternates: an epoch of both, over the steps of the first."""
     total = 0.0
     for fit in fits:
-        experiment.wake(fit.stage)
+        fit.wake()
         total += fit.steps / fits[0].steps * value(fit)
     return total
 
@@ -161,7 +161,7 @@ def first_steps(experiment: Experiment, fits: list[Fit]) -> float:
     """The seconds of one step of each, compiling and capturing included."""
     total = 0.0
     for fit in fits:
-        experiment.wake(fit.stage)
+        fit.wake()
         total += seconds_of(lambda fit=fit: steps_of(fit, 1), experiment.device)  # type: ignore[misc]
     return total
 

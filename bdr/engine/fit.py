@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,26 @@ def set_modes(module: nn.Module) -> None:
             part.eval()
 
 
+class Awake(NamedTuple):
+    """What moves and what trains in some parts now, so that it can be so again without asking every name."""
+
+    moving: list[tuple[nn.Parameter, bool]]
+    modes: list[tuple[nn.Module, bool]]
+
+    @classmethod
+    def now(cls, parts: Sequence[nn.Module]) -> Awake:
+        moving = [(parameter, parameter.requires_grad) for part in parts for parameter in part.parameters()]
+        return cls(moving, [(module, module.training) for part in parts for module in part.modules()])
+
+    def again(self) -> None:
+        for parameter, moves in self.moving:
+            parameter.requires_grad_(moves)
+            if not moves:
+                parameter.grad = None
+        for module, mode in self.modes:
+            module.training = mode
+
+
 class EpochLog(NamedTuple):
     """What an epoch came to: a value a step for every term, read from the device once."""
 
@@ -59,11 +79,12 @@ class EpochLog(NamedTuple):
 
 
 class Fit:
-    """A stage under way. It can be left after any step, and entered again there."""
+    """A stage under way, of parts that are awake for it. It can be left after any step, and entered again there."""
 
     def __init__(self, objective: Objective, stage: Stage, number: int | str, pool: Pool, engine: str) -> None:
         self.objective, self.stage, self.number, self.pool = objective, stage, number, pool
         parts, device = objective.parts, pool.store.device
+        self.awake = Awake.now(parts)
         self.optimizer = make_optimizer(stage, (p for part in parts for p in part.parameters()), device)
         self.steps = pool.steps(stage, number)
         now = [torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)]
@@ -73,6 +94,10 @@ class Fit:
         # A pool smaller than a batch is a shape of its own, in every phase another, and not worth compiling.
         whole = pool.batch_size(stage, number) == stage.batch
         self.step: Step = make_step(engine, eager, state, whole)
+
+    def wake(self) -> None:
+        """Once more as it was when this was made, after another fit of the same parts has had its turn."""
+        self.awake.again()
 
     def epoch(
         self, epoch: int, first: int, before: Tensor | None, after_step: Callable[[int, Tensor], None]

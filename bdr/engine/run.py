@@ -235,7 +235,7 @@ class Experiment:
         self.wake(stage.alternate)
         place = f"{number}.{stage.alternate.name}"
         aside = Fit(Objective(self.method, (), phase, stage.alternate), stage.alternate, place, pool, self.engine)
-        self.wake(stage)
+        main.wake()
         return {"optimizer": main, "alternate": aside}
 
     def wake(self, stage: Stage) -> None:
@@ -306,11 +306,11 @@ class Experiment:
     def alternate(self, fits: dict[str, Fit], phase: Phase, epoch: int) -> None:
         """An epoch of what alternates with a stage, from start to end: it is short."""
         main, fit = fits["optimizer"], fits["alternate"]
-        self.wake(fit.stage)
+        fit.wake()
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", fit.number, "epoch", epoch))
         log = fit.epoch(epoch, 0, None, lambda step, log: None)
         self.record_terms(fit, phase, log, main.objective.plugins)  # none takes part; what they are may have changed
-        self.wake(main.stage)
+        main.wake()
 
     def record_epoch(self, fit: Fit, phase: Phase, log: EpochLog) -> None:
         self.record_terms(fit, phase, log, fit.objective.plugins)
