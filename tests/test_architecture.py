@@ -41,7 +41,7 @@ RULES = {
     "metrics": set(),
     "report": {"bdr.records", "bdr.metrics"},
     "watch": {"bdr.records", "bdr.metrics", "bdr.report"},
-    "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen", "bdr.engine.fit"},
+    "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen"},
     # from a configuration to an experiment, each from what stands above it
     "config": {"bdr.types", "bdr.schedules", "bdr.data"},
     "recipes": {"bdr.types", "bdr.config"},
@@ -64,7 +64,7 @@ RULES = {
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
     "terminal": set(),
-    "display": {"bdr.types", "bdr.engine.fit", "bdr.engine.listen"},
+    "display": {"bdr.types", "bdr.engine.listen"},
     "doctor": set(),
     "dryrun": {"bdr.assemble", "bdr.display"},
     # the doors: they may know much, and nothing above may know them

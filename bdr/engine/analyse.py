@@ -23,10 +23,11 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.engine.checkpoint import State, prefixed, with_prefix
-from bdr.engine.fit import EpochLog
-from bdr.engine.objective import CE_OLD, GRADIENTS, Objective
+from bdr.engine.listen import EpochLog
+from bdr.engine.objective import Objective
 from bdr.fusing import fused
 from bdr.losses import old_mass
+from bdr.records.steps import CE_OLD, GRADIENTS
 from bdr.types import Outputs, Stage
 
 CLASSES = 10  # a plot of more can no longer be read

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Epoch, Pool
-from bdr.engine.objective import WATCHED, Objective
+from bdr.engine.listen import EpochLog
+from bdr.engine.objective import Objective
 from bdr.engine.step import EagerStep, Step, make_optimizer, make_step, set_rate
 from bdr.errors import BdrError
 from bdr.schedules import learning_rate
@@ -54,28 +55,6 @@ class Awake(NamedTuple):
                 parameter.grad = None
         for module, mode in self.modes:
             module.training = mode
-
-
-class EpochLog(NamedTuple):
-    """What an epoch came to: a value a step for every term, read from the device once."""
-
-    epoch: int
-    rate: float
-    names: tuple[str, ...]
-    values: np.ndarray  # (steps, terms)
-    weights: dict[str, float]
-    seconds: float
-    images: int
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """The names of what is minimised."""
-        return tuple(name for name in self.names if name not in WATCHED)
-
-    def term(self, name: str) -> np.ndarray:
-        if name not in self.names:
-            return np.full(len(self.values), np.nan, np.float32)
-        return self.values[:, self.names.index(name)]
 
 
 class Fit:

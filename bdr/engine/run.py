@@ -22,15 +22,16 @@ from bdr.data.pool import Pool, Store, evaluating
 from bdr.engine.analyse import Snapshots, gradient_norms
 from bdr.engine.checkpoint import Checkpoints, Position, State, save_model
 from bdr.engine.evaluate import Predictions, measure, predict
-from bdr.engine.fit import EpochLog, Fit, set_modes, set_moving
-from bdr.engine.listen import Listener
-from bdr.engine.objective import CE_OLD, GRADIENTS, Objective, old_loss
+from bdr.engine.fit import Fit, set_modes, set_moving
+from bdr.engine.listen import EpochLog, Listener
+from bdr.engine.objective import Objective, old_loss
 from bdr.engine.saving import Earlier, adopt, publish, resting_in, restore, restore_fits, state_of, take_over
 from bdr.engine.step import convolving_as, eager_between_steps, give_back, set_precision
 from bdr.errors import BdrError
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin
 from bdr.records import RunWriter
+from bdr.records.steps import CE_OLD, GRADIENTS
 from bdr.seeding import seed_of
 from bdr.types import Phase, Stage
 
