@@ -350,6 +350,7 @@ def test_the_series_are_cut_back_and_packed_as_steps_are(tmp_path):
     writer.analysis(1, np.array([1.0, np.nan]), np.array([2.0, 3.0]))
     offsets = writer.offsets()
     writer.analysis(1, np.ones(3), np.ones(3))
+    writer.close()
     writer = RunWriter.reopen(writer.path, offsets)
     before = Run.open(writer.path).analysis(1)
     writer.finish()

@@ -11,6 +11,7 @@ import pytest
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, RunWriter, differences, find_runs, is_begun, is_done, run_folders, write_atomically
 from bdr.records.folders import RECORDS
+from bdr.records.lock import LOCK, Lock, is_being_trained
 
 INFO = {
     "title": "ucir+bdr",
@@ -119,6 +120,7 @@ def test_a_reopened_run_ends_where_the_whole_one_does(tmp_path):
     broken.epoch({"phase": 1, "epoch": 0, "loss": 9.0})
     broken.steps(1, 0, np.ones(3), np.ones(3))
     broken.memory(1, {"b": [2]})
+    broken.close()
     broken = RunWriter.reopen(broken.path, offsets)
     for each in (whole, broken):
         write_phase(each, 1)
@@ -139,6 +141,7 @@ def test_a_run_killed_while_finishing_can_be_reopened(writer):
 
 def test_reopening_without_offsets_begins_anew(writer):
     write_phase(writer, 0)
+    writer.close()
     RunWriter.reopen(writer.path, {})
     run = Run.open(writer.path)
     assert (run.phases, run.epochs, len(run.steps(0)["ce_old"])) == ([], [], 0)
@@ -146,8 +149,87 @@ def test_reopening_without_offsets_begins_anew(writer):
 
 
 def test_records_shorter_than_the_checkpoint_are_an_error(writer):
+    writer.close()
     with pytest.raises(BdrError, match=r"phases\.jsonl has 0 bytes, the checkpoint was made at 10"):
         RunWriter.reopen(writer.path, {"phases.jsonl": 10})
+
+
+# One process at a time
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from bdr.records.lock import Lock
+lock = Lock(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def another(writer):
+    """Another process, which trains in the folder of the run."""
+    writer.close()
+    root = Path(__file__).parent.parent
+    child = subprocess.Popen([sys.executable, "-c", HOLDS, writer.path], stdout=subprocess.PIPE, text=True, cwd=root)
+    assert child.stdout.readline() == "held\n"
+    yield child
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
+def test_a_run_that_another_process_trains_is_refused_untouched_and_that_process_is_named(writer, another):
+    write_phase(writer, 0)
+    before = content(writer.path)
+    for begin in (RunWriter.create, RunWriter.reopen):
+        with pytest.raises(BdrError, match=f"is being trained by process {another.pid}: wait for it, or end it first"):
+            begin(writer.path, INFO if begin == RunWriter.create else {})
+    assert content(writer.path) == before
+    assert is_being_trained(writer.path)
+
+
+def test_the_lock_of_a_killed_process_is_free(writer, another):
+    another.kill()
+    another.wait()
+    assert (writer.path / LOCK).exists()
+    assert not is_being_trained(writer.path)
+    again = RunWriter.create(writer.path, INFO)
+    assert is_being_trained(writer.path)
+    again.close()
+
+
+def test_a_run_that_is_finished_or_closed_or_could_not_be_reopened_leaves_no_lock(writer):
+    writer.close()
+    writer.close()  # twice is harmless
+    with pytest.raises(BdrError, match="records were lost"):
+        RunWriter.reopen(writer.path, {"phases.jsonl": 10})
+    assert not (writer.path / LOCK).exists()
+    RunWriter.reopen(writer.path, {}).finish()
+    assert not (writer.path / LOCK).exists()
+    assert not is_being_trained(writer.path)
+
+
+def test_a_lock_file_that_its_owner_removes_meanwhile_is_made_anew(tmp_path, monkeypatch):
+    old = Lock(tmp_path)
+    opened = Path.open
+
+    def released_after_it_is_opened(path, mode):
+        file = opened(path, mode)
+        old.release()
+        return file
+
+    monkeypatch.setattr(Path, "open", released_after_it_is_opened)
+    new = Lock(tmp_path)
+    monkeypatch.undo()
+    assert is_being_trained(tmp_path)
+    new.release()
+
+
+def test_where_there_are_no_locks_nobody_is_kept_from_anything(writer, monkeypatch):
+    monkeypatch.setattr("bdr.records.lock.fcntl", None)
+    RunWriter.reopen(writer.path, {}).close()
+    assert not is_being_trained(writer.path)
 
 
 def test_a_half_written_last_line_is_ignored(writer):
@@ -161,6 +243,7 @@ def test_a_half_written_last_line_is_ignored(writer):
 
 def test_the_same_configuration_may_begin_anew(writer):
     write_phase(writer, 0)
+    writer.close()
     assert Run.open(RunWriter.create(writer.path, INFO).path).phases == []
 
 
@@ -247,6 +330,15 @@ def test_damaged_runs_are_skipped_with_their_names(tmp_path):
     assert "no finished phase yet; go on with: bdr resume" in text
 
 
+@pytest.mark.parametrize(("numbers", "said"), [([0, 1, 1], "0, 1, 1 instead of 0 to 2"), ([1], "1 instead of 0 to 0")])
+def test_a_run_whose_phases_are_not_there_once_and_in_order_is_damaged(numbers, said, writer):
+    for number in numbers:
+        writer.phase({"phase": number, "seen": 2, "accuracy": {"cnn": 90.0}})
+    runs, warnings = find_runs(writer.path)
+    assert runs == []
+    assert f"phases.jsonl is damaged: the phases are {said}; train it again into another folder" in warnings[0]
+
+
 def test_hidden_folders_are_passed_over_and_runs_are_not_searched_for_others(tmp_path):
     for name in ("b/run", "a", "a/inside", ".hidden/run", "b/.shared/run"):
         write_phase(RunWriter.create(tmp_path / name, INFO), 0)
@@ -273,7 +365,7 @@ def test_every_file_that_a_run_leaves_is_in_the_table_of_records(writer):
     under_way = {file.name for file in writer.path.iterdir() if file.is_file()}
     writer.finish()
     finished = {file.name for file in writer.path.iterdir() if file.is_file()}
-    assert under_way | finished == set(RECORDS)
+    assert under_way - {LOCK} | finished == set(RECORDS)
 
 
 def test_differences_name_the_facts_that_are_not_shared(tmp_path):

@@ -31,6 +31,7 @@ from bdr.engine.listen import Listener
 from bdr.engine.run import Experiment
 from bdr.methods import METHODS
 from bdr.nets import Teacher
+from bdr.records import RunWriter
 
 FLAT = {"net": "runs:flat"}
 OWN, RESTLESS, TURNS = "runs:TwoStages", "runs:Restless", "runs:TakesTurns"
@@ -458,6 +459,16 @@ def test_the_same_command_on_an_unfinished_run_goes_on_with_it(stopped, whole_fl
     assert (code, f"going on with {stopped}" in said) == (0, True)
     assert ("phase 0 of 0..2" in said, "phase 1 of 0..2: 7 classes" in said) == (False, True)
     assert_equal(stopped, whole_flat)
+
+
+@pytest.mark.parametrize("again", ["resume", "run"])
+def test_a_run_that_is_under_way_elsewhere_is_not_trained_twice(again, stopped, bdr):
+    theirs = RunWriter.alone(stopped)
+    before = snapshot(stopped)
+    code, said = bdr(*(["resume", stopped] if again == "resume" else arguments(stopped, **FLAT)))
+    assert (code, f"is being trained by process {os.getpid()}: wait for it" in said) == (1, True)
+    assert snapshot(stopped) == before
+    theirs.close()
 
 
 @pytest.mark.parametrize("made", [None, "folder", "file"])

@@ -312,6 +312,18 @@ def test_a_run_that_another_process_has_is_left_to_it(tmp_path):
     assert crew.states[runs[0]] == "already done"
 
 
+def test_a_run_that_somebody_trains_by_hand_is_waited_for(tmp_path):
+    runs, crew = acted(tmp_path, "--")
+    record(runs[0])
+    by_hand = RunWriter.alone(runs[0].path)
+    crew.step()
+    assert running(crew) == "1"
+    assert crew.states[runs[0]] == "elsewhere"
+    by_hand.close()  # stopped half-way
+    crew.step()
+    assert running(crew) == "10"
+
+
 # What is shown
 
 

@@ -114,11 +114,11 @@ class Experiment:
 
     def resume(self) -> None:
         """Goes on from the newest whole checkpoint; without one, from the beginning."""
-        self.writer = RunWriter(self.path)
+        self.writer = RunWriter.alone(self.path)
         with self.logged_failure():
             with self.heard_warnings():
                 state = self.checkpoints.newest()
-            self.writer = RunWriter.reopen(self.path, state.info["offsets"] if state else {})
+            self.writer.cut_back(state.info["offsets"] if state else {})
             self.writer.log("going on")  # whatever it ended with before is over
             torch.manual_seed(seed_of(self.seed, "start"))
             self.settle()
@@ -156,6 +156,8 @@ class Experiment:
             with suppress(Exception):  # a disk that fails is the error rather than a reason to hide it
                 self.writer.log(shorten(f"failed: {type(error).__name__}: {error}", LONGEST, placeholder=" ..."))
             raise
+        finally:
+            self.writer.close()
 
     @contextmanager
     def heard_warnings(self) -> Iterator[None]:

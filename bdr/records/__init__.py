@@ -13,6 +13,7 @@ phase-03/exemplars.json   of the last phase: by what exemplars and test images a
 phase-03/model/           the trained module: tensors.safetensors, info.json, sums.json
 phase-03/snapshots.npz    with --analyse: start_, peak_, end_ features (N, D <= 50) and step; labels, exemplar, classes
 log.txt  DONE
+training.lock             while a process trains, or if it was killed: which one it is
 """
 
 from __future__ import annotations

@@ -137,6 +137,10 @@ def _open_whole(path: Path, begun: bool) -> Run:
         raise damaged(path / "phases.jsonl", f"a line without a usable {', '.join(OF_A_PHASE)}")
     if not all(isinstance(line.get("old", 0), int) for line in run.phases):
         raise damaged(path / "phases.jsonl", "old is how many classes came before, a whole number")
+    numbers = [line["phase"] for line in run.phases]
+    if numbers != list(range(len(numbers))):
+        found = f"the phases are {', '.join(map(str, numbers))} instead of 0 to {len(numbers) - 1}"
+        raise damaged(path / "phases.jsonl", f"{found}; train it again into another folder")
     if any(line["seen"] > len(run.info["classes"]) for line in run.phases):
         raise damaged(path / "run.json", "a phase has seen more classes than there are")
     if not isinstance(run.info.get("distillation"), str | None):

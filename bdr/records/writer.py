@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 from bdr.errors import BdrError, UsageError
 from bdr.records.files import json_lines, plain, read_bytes, to_json, to_npz, write_atomically, writing
 from bdr.records.folders import GROWING, is_begun
+from bdr.records.lock import LOCK, Lock
 from bdr.records.reader import (
     EXEMPLARS,
     LARGEST,
@@ -47,7 +50,8 @@ def _refuse_others(path: Path, info: dict[str, Any]) -> None:
     """Raise where the folder holds something that is not this very run."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; a run needs a folder: choose another name")
-    names = [item.name for item in path.iterdir() if not item.name.endswith(".partial")] if path.exists() else []
+    found = [item.name for item in path.iterdir()] if path.exists() else []
+    names = [name for name in found if name != LOCK and not name.endswith(".partial")]
     if names and not is_begun(path):
         raise UsageError(f"{path} is not empty and not a run (it holds {min(names)}): choose an empty or a new folder")
     if names:
@@ -68,6 +72,14 @@ class RunWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
+        self.lock: Lock | None = None
+
+    @classmethod
+    def alone(cls, path: Path) -> RunWriter:
+        """The only writer of a run until it is closed; a folder that another process trains in is refused."""
+        writer = cls(path)
+        writer.lock = Lock(writer.path)
+        return writer
 
     @classmethod
     def create(cls, path: Path, info: dict[str, Any]) -> RunWriter:
@@ -76,22 +88,43 @@ class RunWriter:
         _refuse_others(path, info)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-        write_atomically(path / "run.json", to_json(info, indent=2))
-        return cls.reopen(path, {})
+        writer = cls.alone(path)
+        with writer.closed_on_failure():
+            write_atomically(path / "run.json", to_json(info, indent=2))
+            writer.cut_back({})
+        return writer
 
     @classmethod
     def reopen(cls, path: Path, offsets: dict[str, int]) -> RunWriter:
-        """Go on where a checkpoint stands: whatever was recorded after it, or left half-written, is cut off."""
-        writer = cls(path)
-        with writing(writer.path):
-            for left in (writer.path / "DONE", *writer.path.glob("*.partial")):
+        """Go on where a checkpoint stands."""
+        writer = cls.alone(path)
+        with writer.closed_on_failure():
+            writer.cut_back(offsets)
+        return writer
+
+    @contextmanager
+    def closed_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets others train in the folder."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def cut_back(self, offsets: dict[str, int]) -> None:
+        """To where a checkpoint stands: whatever was recorded after it, or left half-written, is cut off."""
+        with writing(self.path):
+            for left in (self.path / "DONE", *self.path.glob("*.partial")):
                 left.unlink(missing_ok=True)
             for series in EVERY_SERIES:
-                writer._reopen(series, offsets.get(series.growing, 0))
+                self._reopen(series, offsets.get(series.growing, 0))
             for name in GROWING:
-                _cut(writer.path / name, offsets.get(name, 0))
-            writer._remove_phases_after(len(json_lines(writer.path / "phases.jsonl")))
-        return writer
+                _cut(self.path / name, offsets.get(name, 0))
+            self._remove_phases_after(len(json_lines(self.path / "phases.jsonl")))
 
     def _reopen(self, series: Series, size: int) -> None:
         """A run that finished has packed its steps: unpack them, so that they can be cut back and grow again."""
@@ -184,11 +217,12 @@ class RunWriter:
         return {name: _synced_size(self.path / name) for name in GROWING}
 
     def finish(self) -> None:
-        """Pack the series and mark the run as done."""
+        """Pack the series, mark the run as done, and let go of it."""
         self._pack(STEPS)
         if (self.path / ANALYSIS.growing).exists():
             self._pack(ANALYSIS)
         write_atomically(self.path / "DONE", "")
+        self.close()
 
     def _pack(self, series: Series) -> None:
         write_atomically(self.path / series.packed, to_npz(series.pack(series.read(self.path))))

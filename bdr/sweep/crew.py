@@ -18,6 +18,7 @@ from bdr.display import clock
 from bdr.errors import BdrError
 from bdr.records import Run
 from bdr.records.files import writing
+from bdr.records.lock import is_being_trained, is_free
 from bdr.sweep.plan import Planned
 
 ENDED_BY_US = (130, -signal.SIGTERM, -signal.SIGKILL)
@@ -74,7 +75,7 @@ class Crew:
         return self.logs / ("-".join(run.path.parts[-3:]) + ".log")
 
     def start(self, run: Planned) -> None:
-        log = claimed(self.log_of(run))
+        log = None if is_being_trained(run.path) else claimed(self.log_of(run))
         if log is None:
             self.leave_to_others(run)
         elif run.done:  # by the process that had claimed it
@@ -148,16 +149,10 @@ def claimed(file: Path) -> IO[bytes] | None:
     """The log of a run, locked for as long as anyone writes to it: two sweeps never train one run at the same time."""
     with writing(file):
         log = file.open("ab")
-    try:
-        import fcntl
-
-        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        log.close()
-        return None
-    except (ImportError, OSError):  # a system or a disk without locks
-        pass
-    return log
+    if is_free(log):
+        return log
+    log.close()
+    return None
 
 
 def first_phase_over(run: Planned) -> bool:
