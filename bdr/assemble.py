@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bdr.config import Config, check_names, checked_augment, checked_stage, with_stage_settings
 from bdr.data.arrays import check_data_set
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import Memory, Quota
-from bdr.data.pool import Store
+from bdr.data.pool import Store, held_of_each, images_drawn
 from bdr.data.sets import CIFAR100_DER
 from bdr.describe import Extends, describe, first_phase_key, short
 from bdr.engine.run import Experiment
@@ -51,22 +52,21 @@ class Plan:
     def new_images(self, phase: Phase) -> int:
         return len(self.experiment.train.of_classes(phase.old, phase.seen))
 
+    def kept(self, classes: int) -> Tensor:
+        """(K,) how many images of each of the first so many classes the memory will hold when it covers them."""
+        there = self.experiment.train.labels.bincount()[:classes]
+        return there.clamp(max=self.experiment.memory.quota.each(classes)) if classes else there
+
     def exemplars(self, classes: int) -> int:
         """How many images of the first so many classes the memory will hold."""
-        if classes == 0:
-            return 0
-        there = self.experiment.train.labels.bincount(minlength=classes)[:classes]
-        return int(there.clamp(max=self.experiment.memory.quota.each(classes)).sum())
+        return int(self.kept(classes).sum())
 
     def drawn(self, phase: Phase, stage: Stage) -> int:
         """Images that an epoch of a stage draws."""
-        if stage.draw in ("memory", "rarest", "fresh"):
-            return self.exemplars(phase.seen)
-        if stage.draw == "held":
-            fewest = int(self.experiment.train.labels.bincount().min())
-            fewest = min(fewest, self.experiment.memory.quota.each(phase.old))
-            return max(1, int(self.experiment.method.held * fewest)) * phase.seen
-        return self.new_images(phase) + self.exemplars(phase.old)
+        new = self.experiment.train.labels.bincount()[phase.old : phase.seen]
+        counts = torch.cat([self.kept(phase.old), new])
+        held = 0 if phase.first else held_of_each(self.experiment.method.held, counts)
+        return images_drawn(stage.draw, counts, held, self.kept(phase.seen))
 
     def work(self) -> list[list[dict[str, Any]]]:
         """Of every stage of every phase: its name, the images that an epoch draws, and its epochs.

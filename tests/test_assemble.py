@@ -64,6 +64,23 @@ def test_the_workload_is_the_images_of_every_stage_times_its_epochs(tmp_path, me
     assert found.workload() == [[2 * (new[i] + held[i]), 5 * held[i + 1]] for i in range(3)]
 
 
+@pytest.mark.parametrize("memory", ["3/class", "40"])
+@pytest.mark.parametrize("method", ["der", "bic", "runs:TwoStages"])
+def test_the_images_of_a_stage_are_those_of_its_pool_also_when_the_memory_shrinks(method, memory, tmp_path):
+    heard = {}
+
+    class Hears(api.Listener):
+        def epoch_ends(self, phase, stage, log):
+            heard[phase, stage.name] = log.images
+
+    whole = [("stage.batch", 10_000)]  # a pool smaller than a batch is its own batch
+    whole += [("stage.balanced.batch", 10_000)] if method != "bic" else []
+    found = plan(tmp_path / "run", method, memory=memory, settings=[("stage.epochs", 1), *whole], step=2)
+    api.execute(found, Hears())
+    pairs = zip(found.experiment.phases, found.experiment.stages, strict=True)
+    assert heard == {(phase, stage.name): found.drawn(phase, stage) for phase, stages in pairs for stage in stages}
+
+
 def test_the_workload_is_what_the_epochs_train_on(tmp_path):
     heard = []
 

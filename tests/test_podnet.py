@@ -7,10 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from references import cosine, normalised, squared_distance
-from runs import Position, assert_equal, plan, train, train_until
+from runs import Position, assert_equal, lines, plan, train, train_until
 from small import make_batch, make_pool
 
 from bdr import api
+from bdr.engine.checkpoint import read_state
 from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.losses import cross_entropy
@@ -489,6 +490,16 @@ def test_a_run_stopped_in_training_or_tuning_ends_where_the_whole_one_does(posit
     assert_equal(path, whole)
 
 
+def test_tuning_by_the_whole_loss_would_end_with_the_same_bits(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(PODNet, "tune", PODNet.loss)
+    slow = train(tmp_path / "run", "podnet+bdr", **TUNED)
+    ours, theirs = (read_state(run / "phase-01" / "model").tensors for run in (whole, slow))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    terms = [[line["terms"].keys() for line in lines(run / "epochs.jsonl")][-1] for run in (whole, slow)]
+    assert [set(each) for each in terms] == [{"nca", "ce_old"}, {"nca", "pod_flat", "pod_spatial", "ce_old"}]
+
+
 def test_the_tuning_stage_compiles_without_a_break():
     method, pool = started()
     set_moving(method, method.stages(pool.phase, Stage())[1].train)
@@ -496,7 +507,7 @@ def test_the_tuning_stage_compiles_without_a_break():
     slopes = []
     for wrap in (lambda f: f, lambda f: torch.compile(f, fullgraph=True, backend="eager")):
         mine = copy.deepcopy(method)
-        terms = wrap(lambda batch, mine=mine: mine.loss(batch, pool.phase, mine.criterion))(all_of(pool))
+        terms = wrap(lambda batch, mine=mine: mine.tune(batch, pool.phase, mine.criterion))(all_of(pool))
         sum(terms.values()).backward()
         slopes.append(mine.net.head.old.grad)
         assert mine.net.backbone.stem.weight.grad is None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from small import Flat, make_pool, make_store
 
 from bdr.data.augment import Augment
-from bdr.data.pool import DRAWS, Pool
+from bdr.data.pool import DRAWS, Pool, held_of_each, images_drawn
 from bdr.errors import UsageError
 from bdr.nets import LinearHead, Network
 from bdr.types import Phase, Stage
@@ -93,6 +93,16 @@ def test_what_is_held_out_is_balanced_and_trained_on_by_no_other_draw():
     assert not set(pool.held.tolist()) & set(pool.rows.tolist())
     assert sorted([*pool.held.tolist(), *pool.rows.tolist()]) == sorted(pool_of().rows.tolist())
     assert torch.equal(pool.held, pool_of(held=HELD).held)
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("held", [0.0, 0.1, HELD])
+def test_how_many_images_a_stage_draws_is_known_from_numbers_alone(draw, held):
+    pool = pool_of(held=held)
+    pool.memory = torch.cat([pool.memory, pool.new[:4]])
+    counts = torch.tensor([EACH, EACH, 12, 10])
+    found = images_drawn(draw, counts, held_of_each(held, counts), pool.counts(pool.memory))
+    assert found == len(pool.candidates(draw, 0))
 
 
 def test_a_first_phase_holds_nothing_out():

@@ -99,6 +99,25 @@ def batches_of(rows: int, batch: int) -> tuple[int, int]:
     return -(-rows // size), size
 
 
+def held_of_each(share: float, counts: Tensor) -> int:
+    """How many rows of every class are held out: that share of the rarest one, and at least one."""
+    return max(1, int(share * int(counts.min()))) if share else 0
+
+
+def images_drawn(draw: str, counts: Tensor, held: int, memory: Tensor) -> int:
+    """Rows that a stage may draw, from numbers alone: as many as `Pool.candidates` has.
+
+    counts (K,) of each class in the phase, of which so many are held out, and memory (K,) once it covers the phase.
+    """
+    if draw == "memory":
+        return int(memory.sum())
+    if draw == "held":
+        return held * len(counts)
+    if draw in ("rarest", "fresh"):
+        return int((counts - held).min()) * len(counts)
+    return int((counts - held).sum())
+
+
 class Pool:
     """The training images of one phase; a share of the exemplars, and as many new images, may be held out of it."""
 
@@ -115,11 +134,11 @@ class Pool:
 
     def split(self, share: float) -> tuple[Tensor, Tensor]:
         """Equally many rows of every class, as the share of the rarest one says, and the rest."""
-        by_class = self.shuffled(self.rows, "held")
-        count = max(1, int(share * min(len(mine) for mine in by_class)))
-        if count >= min(len(mine) for mine in by_class):
+        counts = self.counts(self.rows)
+        count = held_of_each(share, counts)
+        if count >= int(counts.min()):
             raise UsageError(f"holding out {count} of every class leaves none to train on; use a larger --memory")
-        held = torch.cat([mine[:count] for mine in by_class])
+        held = torch.cat([mine[:count] for mine in self.shuffled(self.rows, "held")])
         return held, self.rows[~torch.isin(self.rows, held)]
 
     def shuffled(self, rows: Tensor, *place: str | int) -> list[Tensor]:

@@ -4,8 +4,8 @@
 
 POD-flat holds the direction of the features, POD-spatial (section 3.1) the profiles of all feature maps along height
 and width, as the previous network has them. The classifier (3.2) has ten proxies a class, placed by k-means when the
-class arrives; those of old classes rest. Then the proxies of all classes are tuned on the exemplars alone, by the same
-loss: not in the paper, and used for its numbers.
+class arrives; those of old classes rest. Then the proxies of all classes are tuned on the exemplars alone, by NCA: not
+in the paper, and used for its numbers. The other terms are there in the published code, and are constant.
 
 With v the logits, b the highest of them, and r_k = log sum_{i != k} exp v_i that of all others, a sample of class k has
 
@@ -122,7 +122,7 @@ class PODNet(Method):
         if phase.first:
             return [base]
         short = replace(base, name="balanced", epochs=max(1, round(base.epochs / 8)), lr=0.05, schedule="constant")
-        return [base, replace(short, warmup=0, draw="memory", train=("net.head.old", "net.head.new"))]
+        return [base, replace(short, warmup=0, draw="memory", train=("net.head.old", "net.head.new"), loss="tune")]
 
     def criterion(self, out: Outputs, y: Tensor) -> Tensor:
         """(B,) an offset on the logits is a bias of the class inside the exponentials of either form."""
@@ -138,6 +138,10 @@ class PODNet(Method):
             terms["pod_flat"] = cosine_distance(out.features, old.features).mean()
             terms["pod_spatial"] = pod_spatial(out.maps, old.maps).mean()
         return terms
+
+    def tune(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
+        """No proxy has a part in what features and maps are, so their distances would pull at nothing."""
+        return {"nca": classify(self.net(batch.x), batch.y).mean()}
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         grown = (phase.seen / phase.new) ** 0.5

@@ -20,12 +20,14 @@ from torch import Tensor, nn
 from bdr.balance import frequency
 from bdr.data.pool import Census, Store
 from bdr.data.views import Looks, View, normalised, seen
+from bdr.fusing import fused
 from bdr.losses import one_hot
 from bdr.nets.projection import WIDTH, Projection
 from bdr.plugins.base import Prior
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
+@fused(prototypes=0)
 def balanced(views: Tensor, y: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
     """(N,) of unit vectors (N, D), with one (K, D) for every class."""
     labels = torch.cat([y, torch.arange(len(prototypes), device=y.device)])

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from bdr.data.pool import Census, Store
 from bdr.data.randaugment import NONE, OPERATIONS, STRONGEST, operated
 from bdr.data.views import Looks, View, normalised, seen
+from bdr.fusing import fused
 from bdr.nets.projection import Projection
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Clock, Outputs, Phase, Stage
@@ -30,6 +31,7 @@ from bdr.types import Batch, Clock, Outputs, Phase, Stage
 WEAKEST, STEPS = 10, 30  # the magnitude at w = 0, and how many there are
 
 
+@fused()
 def nt_xent(views: Tensor, temperature: float) -> Tensor:
     """(2 B,) of unit vectors (2 B, D), the second half other views of the images of the first."""
     size = len(views)
@@ -45,6 +47,22 @@ def boosts(losses: Tensor, there: Tensor) -> Tensor:
     away = torch.where(there, losses - mean, 0)  # a spread would cancel below
     # Losses that are equal but for rounding are boosted by one half.
     return 0.5 + 0.5 * away / torch.maximum(away.abs().max(), 1e-4 * mean.abs() + 1e-12)
+
+
+@fused()
+def remembered(losses: Tensor, rows: Tensor, each: Tensor, momentum: float) -> Tensor:
+    """(N,) the losses after a batch; an image that stands in it twice counts with its mean."""
+    count = torch.zeros_like(losses).index_add_(0, rows, torch.ones_like(each))
+    now = torch.zeros_like(losses).index_add_(0, rows, each) / count
+    moved = torch.lerp(now, losses, momentum).where(~losses.isnan(), now)
+    return moved.where(count > 0, losses)
+
+
+@fused()
+def taken_anew(boost: Tensor, losses: Tensor, present: Tensor, over: Tensor) -> Tensor:
+    """(N,) the boosts after a step: other ones where the epoch is over, a thing that the host must not ask."""
+    known = present & ~losses.isnan()
+    return boosts(losses, known).where(over & known, boost)
 
 
 class BoostedContrast(Plugin):
@@ -123,17 +141,10 @@ class BoostedContrast(Plugin):
     @torch.no_grad()
     def stepped(self, net: nn.Module, clock: Clock) -> None:
         assert self.fresh is not None, "a step has terms"
-        self.memorise(*self.fresh)
-        known = self.present & ~self.losses.isnan()
-        over = (clock.step + 1 == clock.steps) & known  # the epoch
-        self.boost.copy_(boosts(self.losses, known).where(over, self.boost))
-
-    def memorise(self, rows: Tensor, each: Tensor) -> None:
-        """An image that stands in a batch twice counts with its mean."""
-        count = torch.zeros_like(self.losses).index_add_(0, rows, torch.ones_like(each))
-        now = torch.zeros_like(self.losses).index_add_(0, rows, each) / count
-        moved = torch.lerp(now, self.losses, self.momentum).where(~self.losses.isnan(), now)
-        self.losses.copy_(moved.where(count > 0, self.losses))
+        rows, each = self.fresh
+        self.losses.copy_(remembered(self.losses, rows, each, self.momentum))
+        over = clock.step + 1 == clock.steps
+        self.boost.copy_(taken_anew(self.boost, self.losses, self.present, over))
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """How much images are boosted, on average and at most."""

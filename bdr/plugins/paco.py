@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from bdr.balance import frequency
 from bdr.data.pool import Census, Store
 from bdr.data.views import Looks, View, normalised, seen
+from bdr.fusing import fused
 from bdr.nets.base import Follower
 from bdr.nets.projection import WIDTH, Projection
 from bdr.plugins.base import Prior
@@ -38,6 +39,7 @@ class Contrast(NamedTuple):
     positives: Tensor  # (B,) how many these are
 
 
+@fused()
 def contrasted(query: Tensor, y: Tensor, others: Tensor, labels: Tensor, temperature: float) -> Contrast:
     """Anchors (B, D) among each other and among others (N, D), those labelled EMPTY left out."""
     compared, labels = torch.cat([query, others]), torch.cat([y, labels])
@@ -54,12 +56,30 @@ def everything(logits: Tensor, contrast: Contrast, gamma: float) -> Tensor:
     return torch.logaddexp(logits.logsumexp(1), contrast.mass + math.log(gamma))
 
 
+@fused(logits=1)
 def parametric(centre: Tensor, logits: Tensor, contrast: Contrast, alpha: float, beta: float, gamma: float) -> Tensor:
     """(B,) the loss from that of the classes alone, ln sum_k exp(s_k) - s_y: what the images add to its softmax."""
     total = everything(logits, contrast, gamma)
     own = centre + total - logits.logsumexp(1)
     others = contrast.positives * total - contrast.near
     return (beta * own + alpha * others) / (beta + alpha * contrast.positives)
+
+
+@fused(logits=1, offset=0)
+def of_the_images(logits: Tensor, offset: Tensor, contrast: Contrast, gamma: float) -> Tensor:
+    """The part of the images alone, averaged over the batch."""
+    return (everything(logits + offset, contrast, gamma) - contrast.near / contrast.positives).mean()
+
+
+@fused()
+def enqueue(queue: Tensor, labels: Tensor, place: Tensor, keys: Tensor, y: Tensor) -> None:
+    """In place of the oldest; of a batch longer than the queue, the last ones."""
+    length = len(labels)
+    keys, y = keys[-length:], y[-length:]
+    places = (place + torch.arange(len(y), device=y.device)) % length
+    queue.index_copy_(0, places, keys)
+    labels.index_copy_(0, places, y)
+    place.add_(len(y)).remainder_(length)
 
 
 class PaCo(Prior):
@@ -110,7 +130,8 @@ class PaCo(Prior):
         self.key_net = Follower(net)
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        self.offset = torch.log(phase.seen * frequency(census.counts))
+        # Not centred as other priors are: images share this softmax, and ln K on the classes would be another gamma.
+        self.offset = torch.log(frequency(census.counts))
         self.projection.fit(census.dim(net))
         self.projection.to(census.rows.device)
         self.key_projection.refill(self.projection)
@@ -125,19 +146,10 @@ class PaCo(Prior):
 
     def observe(self, batch: Batch, out: Outputs) -> None:
         keys = self.key_projection(self.key_net(batch.views[0]).features)
+        # A copy of the queue, which the backward pass may still want after the queue has moved on.
         others, labels = torch.cat([keys, self.queue]), torch.cat([batch.y, self.labels])
         self.contrast = contrasted(self.projection(out.features), batch.y, others, labels, self.temperature)
-        self.enqueue(keys, batch.y)
-
-    @torch.no_grad()
-    def enqueue(self, keys: Tensor, y: Tensor) -> None:
-        """In place of the oldest; of a batch longer than the queue, the last ones."""
-        length = len(self.labels)
-        keys, y = keys[-length:], y[-length:]
-        places = (self.place + torch.arange(len(y), device=y.device)) % length
-        self.queue.index_copy_(0, places, keys)
-        self.labels.index_copy_(0, places, y)
-        self.place.add_(len(y)).remainder_(length)
+        enqueue(self.queue, self.labels, self.place, keys, batch.y)
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
         """Outside of a step there are no other images, and the classes are alone in the softmax."""
@@ -152,8 +164,7 @@ class PaCo(Prior):
         assert self.contrast is not None, "a batch is observed before its loss is taken"
         contrast, self.contrast = self.contrast, None
         with torch.no_grad():
-            total = everything(out.logits + self.offset, contrast, self.gamma)
-            return {"paco": (total - contrast.near / contrast.positives).mean()}
+            return {"paco": of_the_images(out.logits, self.offset, contrast, self.gamma)}
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         return {"paco": 0.0}
