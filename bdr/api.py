@@ -113,7 +113,9 @@ def execute(
     experiment = plan.experiment
     if is_begun(plan):
         analyse_as_begun(plan)
-        if not is_done(plan):
+        if is_done(plan):
+            refuse_other_code(plan)
+        else:
             go_on(plan, listener, stopping)
     else:
         command = command or f"bdr.run({plan.config.title!r})"
@@ -158,6 +160,21 @@ def analyse_as_begun(plan: Plan) -> None:
             f"{path} was begun without --analyse: choose another folder with --runs or --out, or remove it"
         )
     plan.experiment.analyse = bool(there.info.get("analyse"))
+
+
+def refuse_other_code(plan: Plan) -> None:
+    """The numbers of a run that is done are those of the code that trained it."""
+    if changed := other_code(plan):
+        raise UsageError(
+            f"{plan.experiment.path} is already done with other code of {', '.join(changed)}: put the new one into "
+            "another folder with --runs or --out, or remove this one"
+        )
+
+
+def other_code(plan: Plan) -> list[str]:
+    """The modules of one's own that are others now than when the run in the folder was trained, if there is one."""
+    there = Run.open(plan.experiment.path).info if is_begun(plan) else {}
+    return records.other_code(there, plan.info.get("own_code", {}))
 
 
 def is_done(plan: Plan) -> bool:

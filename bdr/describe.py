@@ -19,7 +19,7 @@ from bdr.config import Config
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
-from bdr.own_code import code_version
+from bdr.own_code import code_version, own_versions
 from bdr.plugins import Plugin
 from bdr.scenario import Given, Protocol
 from bdr.types import Phase, Stage
@@ -147,6 +147,7 @@ def describe(
     settings = placeless(config.settings) if weights else config.settings
     made_of = [facts, protocol.order, config.title, settings, told(config.stage), config.stages]
     made_of += extends.trained_by(config.seed) if extends else []
+    own = own_versions(config.method, config.net, config.data, *config.plugins)
     return {
         "title": config.title,
         "seed": config.seed,
@@ -159,6 +160,7 @@ def describe(
         "std": [float(value) for value in data.std],
         **({"extends": extends.record()} if extends else {}),
         **({"weights": weights} if weights else {}),  # sha256
+        **({"own_code": own} if own else {}),
         "config": config.model_dump(mode="json"),
         "told_stage": told(config.stage),
         "analyse": config.analyse,

@@ -7,24 +7,38 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+HOME = Path(__file__).parent
 INSTALLED = {"site-packages", "dist-packages"}  # what lies there is told by its version, and is nobody's own
 
 
 def code_version(*names: str) -> str:
     """A hash of this package's source and of one's own code among the names: a changed line may change a result."""
-    home = Path(__file__).parent
-    own = {file for name in names if ":" in name for file in own_files(name.partition(":")[0])}
+    own = {file for module in own_modules(*names) for file in own_files(module)}
+    return hash_of([*sorted(HOME.rglob("*.py")), *sorted(own)])
+
+
+def own_versions(*names: str) -> dict[str, str]:
+    """Each module of one's own among the names, with a hash of its source and of all of one's own that it imports."""
+    found = {module: sorted(own_files(module)) for module in own_modules(*names)}
+    return {module: hash_of(files)[:12] for module, files in found.items() if files}
+
+
+def own_modules(*names: str) -> list[str]:
+    return sorted({name.partition(":")[0] for name in names if ":" in name})
+
+
+def hash_of(files: Iterable[Path]) -> str:
     total = hashlib.sha256()
-    for file in [*sorted(home.rglob("*.py")), *sorted(file for file in own if not file.is_relative_to(home))]:
+    for file in files:
         total.update(file.read_bytes())
     return total.hexdigest()
 
 
 def own_files(module: str) -> set[Path]:
-    """The source of a module, of its whole package, and of all of one's own that these import."""
+    """The source of a module, of its whole package, and of all of one's own that these import; not of this package."""
     importlib.import_module(module)
     first = module.partition(".")[0]
     found = unread = {file for place in places_of(first) for file in files_at(place)}
@@ -35,7 +49,7 @@ def own_files(module: str) -> set[Path]:
         places = {place for name in names for place in places_of(name) if not is_installed(place)}
         unread = {file for place in places for file in files_at(place)}
         found = found | unread
-    return found
+    return {file for file in found if not file.is_relative_to(HOME)}
 
 
 def places_of(name: str) -> list[Path]:

@@ -115,6 +115,7 @@ def train(plan: Plan, stoppable: Stoppable) -> api.Result:
     """Runs a plan on the terminal, and shows what came of it."""
     path = plan.experiment.path
     if api.is_done(plan):
+        api.refuse_other_code(plan)
         out.print(f"already done: {path}", markup=False, soft_wrap=True)
     elif api.is_begun(plan):
         out.print(f"going on with {path}", markup=False, soft_wrap=True)

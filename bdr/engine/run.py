@@ -67,6 +67,7 @@ class Experiment:
     shared: Path | None = None  # where a first phase equal to this one's is, or will be, kept
     taken_over: int = 0  # phases that another run has trained: this one extends it
     earlier: Earlier | None = None  # that run, where this one is yet to begin
+    own_code: Mapping[str, str] = field(default_factory=dict)  # modules of one's own, with their versions
     rehearse: Callable[[Predictions], None] = lambda predictions: None
     listener: Listener = field(default_factory=Listener)
     stopping: Callable[[], bool] = lambda: False
@@ -127,7 +128,15 @@ class Experiment:
                 self.checkpoints.trust(resting_in(self))
             elif self.taken_over:
                 self.take_over()
+            self.say_other_code()
             self.go()
+
+    def say_other_code(self) -> None:
+        """What is trained from here on may be another method than before, under the same name."""
+        number = self.position.phase
+        if changed := self.writer.goes_on_with(dict(self.own_code), number):
+            names = ", ".join(changed)
+            self.note(f"warning: {names} changed since the run was trained: phase {number} goes on with other code")
 
     def go(self) -> None:
         try:

@@ -18,6 +18,7 @@ training.lock             while a process trains, or if it was killed: which one
 
 from __future__ import annotations
 
+from bdr.records.code import other_code
 from bdr.records.files import write_atomically
 from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, kept_phases, model_checksum, model_folder
@@ -38,6 +39,7 @@ __all__ = [
     "kept_phases",
     "model_checksum",
     "model_folder",
+    "other_code",
     "run_folders",
     "work_of",
     "write_atomically",

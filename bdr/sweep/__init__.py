@@ -117,7 +117,8 @@ def logs_folder(runs: Path) -> Path:
 
 def say_what_is_done(crew: Crew, lines: Lines) -> None:
     for run in crew.of_state("already done"):
-        lines.tell(f"already done {run.name} -> {run.path}")
+        code = f", with other code of {', '.join(run.other_code)}: remove it to train it anew" if run.other_code else ""
+        lines.tell(f"already done {run.name} -> {run.path}{code}")
 
 
 def work(crew: Crew, lines: Lines, stopping: Callable[[], bool], end: float | None) -> str:

@@ -32,6 +32,7 @@ class Planned:
     path: Path
     shared: Path | None  # where a first phase equal to this one's is, or will be
     cuda: bool
+    other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
 
     @property
     def name(self) -> str:
@@ -91,11 +92,13 @@ def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str
 
 
 def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
-    experiment = plan_run(config, None, runs, data).experiment
+    plan = plan_run(config, None, runs, data)
+    experiment = plan.experiment
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
         "cuda": experiment.device.type == "cuda",
+        "other_code": api.other_code(plan),
     }
 
 
@@ -125,8 +128,8 @@ def answer() -> None:
 
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
     shared = None if found["shared"] is None else Path(found["shared"])
-    words = tuple(words_of(wish, config, runs))
-    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, found["cuda"])
+    words, code = tuple(words_of(wish, config, runs)), tuple(found["other_code"])
+    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, found["cuda"], code)
 
 
 def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:

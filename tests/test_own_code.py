@@ -1,0 +1,116 @@
+"""A run says which code of one's own trained it, and whoever changes that code is told."""
+
+import json
+import sys
+
+import pytest
+from runs import Position, plan, train, train_until
+from test_cli import typed
+
+from bdr import api
+from bdr.engine.listen import Listener
+from bdr.errors import UsageError
+from bdr.own_code import own_versions
+from bdr.records import other_code
+from bdr.records.code import with_code
+from bdr.sweep.plan import facts
+
+SOURCE = "from runs import TwoStages\n\n\nclass Mine(TwoStages):\n    pass\n"
+OWN = {"what": "edited:Mine", "net": "runs:flat", "phases": 2}
+
+
+class Heard(Listener):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A method of one's own, to be edited."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "edited", raising=False)  # that of another test
+    (tmp_path / "edited.py").write_text(SOURCE)
+    return tmp_path / "edited.py"
+
+
+def edit(module):
+    module.write_text(module.read_text() + "# changed\n")
+
+
+def info_of(path):
+    return json.loads((path / "run.json").read_text())
+
+
+def test_a_run_records_the_versions_of_its_own_modules_and_of_no_others(module, tmp_path):
+    info = plan(tmp_path / "run", **OWN).info
+    assert info["own_code"] == own_versions("edited:Mine", "runs:flat")
+    assert list(info["own_code"]) == ["edited", "runs"]
+    assert "own_code" not in plan(tmp_path / "run", "ucir").info
+    assert own_versions("ucir", "bdr.methods.ucir:UCIR") == {}
+
+
+def test_a_finished_run_of_other_code_is_refused_and_left_as_it_is(module, tmp_path):
+    path = train(tmp_path / "run", **OWN)
+    again = plan(path, **OWN)
+    assert api.execute(again).path == path
+    edit(module)
+    before = info_of(path)
+    changed = plan(path, **OWN)
+    with pytest.raises(UsageError, match="is already done with other code of edited: put the new one into another"):
+        api.execute(changed)
+    assert (path / "DONE").exists()
+    assert info_of(path) == before
+    del before["own_code"]  # a record of before the versions were kept
+    (path / "run.json").write_text(json.dumps(before))
+    assert api.execute(changed).path == path
+
+
+def test_the_same_command_after_an_edit_exits_with_2_and_says_what_to_do(module, tmp_path):
+    words = ("run", "edited:Mine", "--net=runs:flat", "--phases=1", "--set=stage.epochs=1", "--val=0.8", "--out")
+    assert typed(*words, tmp_path / "run").code == 0
+    edit(module)
+    said = typed(*words, tmp_path / "run")
+    assert (said.code, "already done" in said.out) == (2, False)
+    assert "with --runs or --out, or remove this one" in said.err
+
+
+def test_a_run_that_goes_on_with_other_code_says_so_and_records_from_where(module, tmp_path):
+    path = train_until(Position(1), tmp_path / "run", **OWN)
+    first = info_of(path)["own_code"]
+    edit(module)
+    heard = Heard()
+    api.resume(path, heard)
+    said = "warning: edited changed since the run was trained: phase 1 goes on with other code"
+    assert said in heard.notes
+    assert said in (path / "log.txt").read_text()
+    now = own_versions("edited:Mine", "runs:flat")
+    assert (info_of(path)["own_code"], info_of(path)["own_code_since"]) == (first, [{"phase": 1, "own_code": now}])
+    assert api.execute(plan(path, **OWN)).path == path  # the code of its end is what is here
+
+
+def test_a_run_that_goes_on_with_the_same_code_says_nothing(module, tmp_path):
+    path = train_until(Position(1), tmp_path / "run", **OWN)
+    before, heard = info_of(path), Heard()
+    api.resume(path, heard)
+    assert info_of(path) == before
+    assert "other code" not in "".join(heard.notes)
+
+
+def test_a_sweep_knows_which_finished_runs_are_of_other_code(module, tmp_path):
+    planned = plan(None, runs=tmp_path / "runs", **OWN)
+    api.execute(planned)
+    assert facts(planned.config, tmp_path / "runs", None)["other_code"] == []
+    edit(module)
+    assert facts(planned.config, tmp_path / "runs", None)["other_code"] == ["edited"]
+
+
+def test_code_that_was_cut_off_with_its_phase_does_not_count_any_more():
+    since = [{"phase": 1, "own_code": {"mine": "b"}}, {"phase": 3, "own_code": {"mine": "c"}}]
+    info = {"own_code": {"mine": "a"}, "own_code_since": since}
+    assert other_code(info, {"mine": "c"}) == []
+    assert with_code(info, {"mine": "c"}, phase=3) == info
+    assert with_code(info, {"mine": "b"}, phase=2) == {**info, "own_code_since": since[:1]}
+    assert with_code(info, {"mine": "a"}, phase=0) == {"own_code": {"mine": "a"}}
