@@ -16,7 +16,7 @@ from bdr.data.exemplars import Found, Kept, checksums_of_classes, find
 from bdr.data.images import DataSet
 from bdr.describe import Extends, normalisation, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
-from bdr.engine.saving import Earlier
+from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, unknown
 from bdr.parts import load_named
 from bdr.records import Run, kept_phase, model_checksum

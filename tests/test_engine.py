@@ -365,7 +365,7 @@ class Restful(Plugin):
 def test_where_a_plug_in_does_not_act_none_of_its_seams_is_called(tmp_path):
     config, _ = api.configure("ucir", "digits", [("stage.epochs", 1), ("stage.batch", 64)], SMALL_RUN)
     plan, plugin = plan_run(config, tmp_path / "run", tmp_path), Restful()
-    plan.experiment.plugins = [plugin]
+    plan.learner.plugins = [plugin]
     api.execute(plan)
     assert plan.experiment.phases[0].first
     assert {name for phase, name in plugin.called if phase == 1} == set(SEAMS)

@@ -11,8 +11,7 @@ from bdr.assemble import Plan, plan_run
 from bdr.commands.looking import report_runs, show_runs
 from bdr.config import Config, from_yaml, parse_setting, to_yaml, with_settings
 from bdr.display import Lines, Workload, display
-from bdr.engine.run import Interrupted
-from bdr.errors import UsageError
+from bdr.errors import Interrupted, UsageError
 from bdr.extension import plan_extension
 from bdr.records import Run
 from bdr.terminal import Stoppable, command_line, err, out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 from bdr import metrics
-from bdr.data.pool import Store, evaluating
+from bdr.data.pool import Pool, Store, evaluating
+from bdr.engine.objective import Objective
 from bdr.engine.step import convolving_as
 from bdr.methods.base import Method
 from bdr.types import Phase
@@ -45,3 +47,13 @@ def measure(found: Predictions, phase: Phase, boundaries: list[tuple[int, int]])
         line["accuracy_old"][name], line["accuracy_new"][name] = old, new
         line["by_phase"][name] = metrics.by_phase(found.labels, ids, boundaries)
     return line
+
+
+def mean_losses(objective: Objective, pool: Pool) -> dict[str, float]:
+    """The mean classification loss of old and of new images, as trained with, but without augmentation."""
+    labels = pool.store.labels[pool.rows]
+    with evaluating(objective.method):
+        loss = objective.around(pool.outputs(objective.method.net, pool.rows), labels)
+    old = labels < pool.phase.old
+    parts = {"old": loss[old], "new": loss[~old]}
+    return {name: float(part.mean()) if len(part) else math.nan for name, part in parts.items()}
