@@ -178,7 +178,7 @@ def other_code(plan: Plan) -> list[str]:
 
 
 def is_done(plan: Plan) -> bool:
-    return is_begun(plan) and Run.open(plan.experiment.path).done
+    return is_begun(plan) and Run.open(plan.experiment.path).whole
 
 
 def resume(
@@ -189,7 +189,7 @@ def resume(
     **fields: Any,
 ) -> Result:
     """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device."""
-    if not Run.open(Path(path)).done:
+    if not Run.open(Path(path)).whole:
         go_on(plan_of(Path(path), data, **fields), listener, stopping)
     return Result.of(Path(path))
 

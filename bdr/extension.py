@@ -59,7 +59,7 @@ def plan_extension(
 
 def finished(path: Path) -> Run:
     run = Run.open(path)
-    if not run.done or not run.phases:
+    if not run.whole or not run.phases:
         done, planned = len(run.phases), len(run.info["phases"])
         raise UsageError(f"{path} is not finished ({done} of {planned} phases): finish it first with bdr resume {path}")
     return run

@@ -128,12 +128,12 @@ def last(accuracies: Sequence[float]) -> float:
 
 def forgetting_max(a: np.ndarray) -> float | None:
     """Mean over j < T of max_{i<T} a_ij - a_Tj: below zero where the last phase is the best; None for one phase."""
-    return _forgetting(a, np.nanmax(a[:-1, :-1], axis=0)) if len(a) > 1 else None
+    return _forgetting(a, _best(a[:-1, :-1])) if len(a) > 1 else None
 
 
 def forgetting_max_all(a: np.ndarray) -> float | None:
     """The same with the last phase among those that the maximum is over: never below zero."""
-    return _forgetting(a, np.nanmax(a[:, :-1], axis=0)) if len(a) > 1 else None
+    return _forgetting(a, _best(a[:, :-1])) if len(a) > 1 else None
 
 
 def forgetting_first(a: np.ndarray) -> float | None:
@@ -141,8 +141,15 @@ def forgetting_first(a: np.ndarray) -> float | None:
     return _forgetting(a, np.diagonal(a)[:-1]) if len(a) > 1 else None
 
 
-def _forgetting(a: np.ndarray, best: np.ndarray) -> float:
-    return float(np.mean(best - a[-1, :-1]))
+def _best(a: np.ndarray) -> np.ndarray:
+    """The maximum of each column; NaN, without a word, for one that holds nothing else."""
+    return np.fmax.reduce(a, axis=0)
+
+
+def _forgetting(a: np.ndarray, best: np.ndarray) -> float | None:
+    """None where an accuracy is missing, as in records that do not have it."""
+    found = float(np.mean(best - a[-1, :-1]))
+    return found if np.isfinite(found) else None
 
 
 def moving_mean(series: np.ndarray, window: int) -> np.ndarray:

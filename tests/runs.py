@@ -27,6 +27,7 @@ from bdr.errors import Interrupted
 from bdr.methods import Method
 from bdr.nets import LinearHead
 from bdr.records import RunWriter
+from bdr.records.lock import LOCK
 
 BDR = "ucir+cwd+bdr"
 FIELDS = {"base": 4, "step": 3, "memory": "3/class", "val": 0.8, "device": "cpu", "checkpoint_every": 0.0}
@@ -251,7 +252,7 @@ def outcome(path):
     """All that a finished run leaves behind, but for times and speeds, by what it is."""
     assert (path / "DONE").exists()
     left = {str(f.relative_to(path)) for f in path.rglob("*") if f.is_file() and f.parents[1].name != "checkpoint"}
-    found = {"files": left - {"log.txt"}, "checkpoint": state(path / "checkpoint" / f"{newest(path):06d}")}
+    found = {"files": left - {"log.txt", LOCK}, "checkpoint": state(path / "checkpoint" / f"{newest(path):06d}")}
     found |= {name: lines(path / name) for name in ("phases.jsonl", "epochs.jsonl")}
     found |= {str(file.relative_to(path)): lines(file) for file in path.glob("phase-*/memory.json")}
     found |= {str(file.relative_to(path)): arrays(file) for file in path.rglob("*.npz")}

@@ -68,6 +68,12 @@ def test_forgetting_by_hand():
     assert metrics.forgetting_first(HAND) == 32.5
 
 
+@pytest.mark.filterwarnings("error")
+def test_forgetting_is_none_without_a_word_where_accuracies_are_missing():
+    for a in (metrics.matrix([[], []]), metrics.matrix([[90.0], [None, 80.0]])):
+        assert metrics.forgetting_max(a) is metrics.forgetting_max_all(a) is metrics.forgetting_first(a) is None
+
+
 def test_the_three_kinds_of_forgetting_part_where_a_phase_recovers():
     a = metrics.matrix([[50.0], [60.0, 80.0], [70.0, 90.0, 99.0]])
     assert metrics.forgetting_max(a) == pytest.approx(((60 - 70) + (80 - 90)) / 2)

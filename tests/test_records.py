@@ -1,6 +1,7 @@
 """A run directory survives what happens to it: kills, full disks, other people's folders."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -317,6 +318,7 @@ def test_damaged_runs_are_skipped_with_their_names(tmp_path):
         writer = RunWriter.create(tmp_path / name, INFO)
         if name != "young":
             write_phase(writer, 0)
+            write_phase(writer, 1)
             writer.finish()
     (tmp_path / "bad_line/phases.jsonl").write_text('{"phase": 0\n{}\n')
     (tmp_path / "bad_steps/steps.npz").write_bytes(b"PK not a zip")
@@ -328,6 +330,18 @@ def test_damaged_runs_are_skipped_with_their_names(tmp_path):
     for part in ("bad_line/phases.jsonl, line 1 is damaged", "bad_steps/steps.npz is damaged", "lost is not a run"):
         assert part in text
     assert "no finished phase yet; go on with: bdr resume" in text
+
+
+def test_a_finished_run_that_lost_phases_is_damaged_and_the_file_is_named(writer):
+    write_phase(writer, 0)
+    write_phase(writer, 1)
+    writer.finish()
+    assert Run.open(writer.path).whole
+    os.truncate(writer.path / "phases.jsonl", 70)
+    assert (Run.open(writer.path).whole, Run.open(writer.path).cut_short) == (False, True)
+    runs, warnings = find_runs(writer.path)
+    assert runs == []
+    assert "phases.jsonl is damaged: 1 of 2 phases are there, and the run was done; see what can" in warnings[0]
 
 
 @pytest.mark.parametrize(("numbers", "said"), [([0, 1, 1], "0, 1, 1 instead of 0 to 2"), ([1], "1 instead of 0 to 0")])

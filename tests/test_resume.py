@@ -250,6 +250,38 @@ def test_with_every_checkpoint_damaged_a_run_starts_anew(stopped, whole_flat, bd
     assert_equal(stopped, whole_flat)
 
 
+@pytest.fixture
+def finished(whole_flat, tmp_path):
+    """A finished run, to be damaged."""
+    return Path(shutil.copytree(whole_flat, tmp_path / "run"))
+
+
+def test_a_finished_run_that_lost_its_last_line_goes_on_from_the_checkpoint_before(finished, whole_flat, bdr):
+    file = finished / "phases.jsonl"
+    os.truncate(file, file.stat().st_size - 10)
+    code, said = bdr("show", finished)
+    assert (code, "phases.jsonl is damaged: 2 of 3 phases are there" in said) == (1, True)
+    assert f"bdr resume {finished}" in said
+    code, said = bdr("resume", finished)
+    assert (code, "records were lost; going on from the checkpoint before it" in said) == (0, True)
+    assert_equal(finished, whole_flat)
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize("again", ["resume", "run"])
+def test_a_finished_run_that_lost_too_much_keeps_the_rest_and_says_what_to_do(checkpoints, again, finished, bdr):
+    os.truncate(finished / "phases.jsonl", 300)
+    if not checkpoints:
+        shutil.rmtree(finished / "checkpoint")
+    before = snapshot(finished)
+    code, said = bdr(*(["resume", finished] if again == "resume" else arguments(finished, **FLAT)))
+    assert (code, "already done" in said) == (1, False)
+    assert ("phases.jsonl has 300 bytes" if checkpoints else "phases.jsonl is damaged") in said
+    assert "put back a copy of the file, or train anew: remove or rename the folder, and type bdr" in said
+    now = snapshot(finished)
+    assert {**now, finished / "log.txt": None} == {**before, finished / "log.txt": None}
+
+
 # What rests is written once
 
 

@@ -139,7 +139,7 @@ class closing:
 
 def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Stoppable) -> None:
     fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
-    if Run.open(path).done:
+    if Run.open(path).whole:
         out.print(f"already done: {path}", markup=False, soft_wrap=True)
     else:
         plan = api.plan_of(path, **fields)

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -228,15 +228,28 @@ class Checkpoints:
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
 
-    def newest(self) -> State | None:
-        """The newest whole checkpoint; damaged ones are named, passed over and removed."""
+    def newest(self, lost: Callable[[State], str] = lambda state: "") -> State | None:
+        """The newest whole checkpoint, before which nothing is lost of the records; others are named and removed.
+
+        `lost` says what is. Where it is so of all, the newest one is returned, and they stay.
+        """
+        beyond: dict[Path, State] = {}
         for folder in reversed(self.saved()):
             try:
-                return read_state(folder)
+                state = read_state(folder)
             except BdrError as error:
-                warnings.warn(f"{error}; going on from the checkpoint before it", stacklevel=2)
-                shutil.rmtree(folder, ignore_errors=True)
-        return None
+                self.pass_over(folder, error)
+                continue
+            if not lost(state):
+                for each, later in beyond.items():
+                    self.pass_over(each, lost(later))
+                return state
+            beyond[folder] = state
+        return next(iter(beyond.values()), None)
+
+    def pass_over(self, folder: Path, why: object) -> None:
+        warnings.warn(f"{why}; going on from the checkpoint before it", stacklevel=3)
+        shutil.rmtree(folder, ignore_errors=True)
 
     def trust(self, resting: Mapping[str, object]) -> None:
         """The parts at rest are as the newest checkpoint has them: it was just loaded."""

@@ -113,10 +113,13 @@ class Experiment:
 
     def take_up_checkpoint(self) -> bool:
         """Whether there was a whole one; the records are cut back to where it stands."""
+        writer = self.records.writer
         with self.records.heard_warnings():
-            state = self.checkpoints.newest()
-        self.records.writer.cut_back(state.info["offsets"] if state else {})
-        self.records.writer.log("going on")  # whatever it ended with before is over
+            state = self.checkpoints.newest(lambda state: writer.lost(state.info["offsets"]))
+        offsets = state.info["offsets"] if state else {}
+        writer.refuse_lost(offsets)
+        writer.cut_back(offsets)
+        writer.log("going on")  # whatever it ended with before is over
         self.make_ready()
         if state is not None:
             self.restore(state)

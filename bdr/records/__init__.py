@@ -22,7 +22,7 @@ from bdr.records.code import other_code
 from bdr.records.files import write_atomically
 from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, kept_phases, model_checksum, model_folder
-from bdr.records.reader import Run, differences, find_runs
+from bdr.records.reader import Run, differences, find_runs, open_whole
 from bdr.records.work import Work, epochs_of, work_of
 from bdr.records.writer import RunWriter
 
@@ -39,6 +39,7 @@ __all__ = [
     "kept_phases",
     "model_checksum",
     "model_folder",
+    "open_whole",
     "other_code",
     "run_folders",
     "work_of",

@@ -9,7 +9,8 @@ from pathlib import Path
 from bdr.records.steps import EVERY_SERIES
 
 MARKS = frozenset(("run.json", "phases.jsonl"))  # a folder with one of them is a run, or was meant to be one
-GROWING = ("phases.jsonl", "epochs.jsonl", *(series.growing for series in EVERY_SERIES))
+LINES = ("phases.jsonl", "epochs.jsonl")
+GROWING = (*LINES, *(series.growing for series in EVERY_SERIES))
 PACKED = tuple(series.packed for series in EVERY_SERIES)
 RECORDS = ("run.json", *GROWING, *PACKED, "log.txt", "DONE")  # all but what phases and checkpoints leave in folders
 

@@ -61,6 +61,15 @@ class Run:
             raise UsageError(f"{path} is not a run: it has no run.json; name a folder that `bdr run` has written")
         return cls(path, read_info(path), json_lines(path / "phases.jsonl"), is_done(path))
 
+    @property
+    def cut_short(self) -> bool:
+        """Marked as done, and yet lines of phases.jsonl are missing."""
+        return self.done and len(self.phases) < len(self.info["phases"])
+
+    @property
+    def whole(self) -> bool:
+        return self.done and not self.cut_short
+
     @cached_property
     def epochs(self) -> list[dict[str, Any]]:
         return json_lines(self.path / "epochs.jsonl")
@@ -128,9 +137,12 @@ class Run:
         return arrays | {key: arrays[key].astype(np.float32) / LARGEST for key in stored}
 
 
-def _open_whole(path: Path, begun: bool) -> Run:
+def open_whole(path: Path, begun: bool = False) -> Run:
     """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
     run = Run.open(path)
+    if run.cut_short:
+        there = f"{len(run.phases)} of {len(run.info['phases'])} phases are there, and the run was done"
+        raise damaged(path / "phases.jsonl", f"{there}; see what can be saved with: bdr resume {path}")
     if not run.phases and not begun:
         raise BdrError(f"no finished phase yet; go on with: bdr resume {path}")
     if not all(isinstance(line.get(key), kind) for line in run.phases for key, kind in OF_A_PHASE.items()):
@@ -159,7 +171,7 @@ def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
     runs, warnings = [], []
     for folder, _ in run_folders(Path(root)):
         try:
-            runs.append(_open_whole(folder, begun))
+            runs.append(open_whole(folder, begun))
         except (BdrError, OSError) as error:
             warnings.append(f"skipped {folder}: {error}")
     return runs, warnings

@@ -15,7 +15,7 @@ import numpy as np
 from bdr.errors import BdrError, UsageError
 from bdr.records.code import other_code, with_code
 from bdr.records.files import json_lines, plain, read_bytes, to_json, to_npz, write_atomically, writing
-from bdr.records.folders import GROWING, is_begun
+from bdr.records.folders import GROWING, LINES, is_begun, is_done
 from bdr.records.lock import LOCK, Lock
 from bdr.records.reader import (
     EXEMPLARS,
@@ -115,6 +115,21 @@ class RunWriter:
         """Lets others train in the folder."""
         if self.lock is not None:
             self.lock.release()
+
+    def lost(self, offsets: dict[str, int]) -> str:
+        """What is missing of the lines that were recorded before a checkpoint; of a run that was done, any."""
+        for name in LINES:
+            if missing := _shortage(self.path / name, offsets.get(name, 0)):
+                return missing
+        if not offsets and is_done(self.path):
+            return f"{self.path / 'phases.jsonl'} is damaged, and there is no checkpoint to go on from"
+        return ""
+
+    def refuse_lost(self, offsets: dict[str, int]) -> None:
+        """Before anything is cut off: the rest of the records is worth keeping."""
+        if missing := self.lost(offsets):
+            anew = f"remove or rename the folder, and type {read_info(self.path).get('command') or 'bdr run ...'}"
+            raise BdrError(f"{missing}; put back a copy of the file, or train anew: {anew}")
 
     def cut_back(self, offsets: dict[str, int]) -> None:
         """To where a checkpoint stands: whatever was recorded after it, or left half-written, is cut off."""
@@ -238,11 +253,19 @@ class RunWriter:
             (self.path / series.growing).unlink(missing_ok=True)
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _shortage(path: Path, size: int) -> str:
+    found = _size(path)
+    return f"{path} has {found} bytes, the checkpoint was made at {size}: records were lost" if found < size else ""
+
+
 def _cut(path: Path, size: int) -> None:
-    found = path.stat().st_size if path.exists() else 0
-    if found < size:
-        raise BdrError(f"{path} has {found} bytes, the checkpoint was made at {size}: records were lost; start anew")
-    if found > size:
+    if missing := _shortage(path, size):
+        raise BdrError(f"{missing}; start anew")
+    if _size(path) > size:
         os.truncate(path, size)
 
 

@@ -13,7 +13,7 @@ from bdr.commands.looking import print_comparison
 from bdr.config import parse_setting
 from bdr.describe import SIDE_BY_SIDE
 from bdr.errors import BdrError, Interrupted, UsageError
-from bdr.records import Run
+from bdr.records import Run, open_whole
 from bdr.sweep import mps
 from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.grid import grids_of, wishes_of
@@ -174,7 +174,7 @@ def readable(runs: Sequence[Planned]) -> list[Run]:
     found = []
     for run in runs:
         try:
-            found.append(Run.open(run.path))
+            found.append(open_whole(run.path))
         except BdrError as error:
             err.print(f"warning: {error}", markup=False)
     return found
