@@ -55,6 +55,12 @@ def test_a_later_step_counts_the_teacher() -> None:
     assert 1.2 < later / first < 1.6  # one more forward beside forward and twice that backward
 
 
+def test_an_analysed_step_counts_what_is_looked_at() -> None:
+    data = random_images(TINY)
+    plain, analysed = (flops_of_step(tiny("ucir", net="small", analyse=looked), data, 1) for looked in (False, True))
+    assert analysed > plain
+
+
 @pytest.mark.parametrize("what", ["ucir+aanet", "wa+tade"])
 def test_a_teacher_has_grown_from_the_third_phase_on(what) -> None:
     config, data = tiny(what, net="small"), random_images(TINY)
