@@ -1,4 +1,4 @@
-"""Predictions of a split, the best five classes of every image for every readout; the numbers of a phase, and losses."""
+"""Predictions of a split, the best five classes of every image for every readout; numbers of a phase; mean losses."""
 
 from __future__ import annotations
 
