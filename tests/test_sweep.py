@@ -234,12 +234,12 @@ class Acted(Crew):
 
 
 def record(run, phases=0):
-    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": []}
+    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": ["a", "b"]}
     info |= {"phases": [[0, 1], [1, 2]], "work": [[{"stage": "main", "images": 9, "epochs": 1}]] * 2}
     run.path.mkdir(parents=True, exist_ok=True)
     (run.path / "run.json").write_text(json.dumps(info))
-    line = {"phase": 0, "seen": 1, "accuracy": {"cnn": 50.0}}
-    (run.path / "phases.jsonl").write_text(f"{json.dumps(line)}\n" * phases)
+    lines = [{"phase": phase, "seen": phase + 1, "accuracy": {"cnn": 50.0}} for phase in range(phases)]
+    (run.path / "phases.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def acted(folder, keys, jobs=9):

@@ -129,6 +129,8 @@ class Experiment:
     def say_other_code(self) -> None:
         """What is trained from here on may be another method than before, under the same name."""
         number, note = self.position.phase, self.records.note
+        if number == len(self.phases):  # only its end was left to be marked
+            return
         if changed := self.records.writer.goes_on_with(dict(self.own_code), number):
             names = ", ".join(changed)
             note(f"warning: {names} changed since the run was trained: phase {number} goes on with other code")
