@@ -285,7 +285,7 @@ def evaluate(
     plan, number = plan_of(Path(path), data, **fields), kept_phase(Path(path), phase)
     experiment = plan.experiment
     load_model(model_folder(Path(path), number), experiment.method, experiment.device)
-    experiment.settle()
+    experiment.learner.settle()
     now_at = experiment.phases[number]
     found: Predictions = predict_all(experiment.method, experiment.test, now_at.seen)
     boundaries = [(p.old, p.seen) for p in experiment.phases[: number + 1]]

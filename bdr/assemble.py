@@ -18,6 +18,7 @@ from bdr.data.memory import Memory, Quota
 from bdr.data.pool import Store, held_of_each, images_drawn
 from bdr.data.sets import CIFAR100_DER
 from bdr.describe import Extends, describe, first_phase_key, short
+from bdr.engine.learner import Learner
 from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError
@@ -49,13 +50,17 @@ class Plan:
     experiment: Experiment
     info: dict[str, Any]
 
+    @property
+    def learner(self) -> Learner:
+        return self.experiment.learner
+
     def new_images(self, phase: Phase) -> int:
-        return len(self.experiment.train.of_classes(phase.old, phase.seen))
+        return len(self.learner.train.of_classes(phase.old, phase.seen))
 
     def kept(self, classes: int) -> Tensor:
         """(K,) how many images of each of the first so many classes the memory will hold when it covers them."""
-        there = self.experiment.train.labels.bincount()[:classes]
-        return there.clamp(max=self.experiment.memory.quota.each(classes)) if classes else there
+        there = self.learner.train.labels.bincount()[:classes]
+        return there.clamp(max=self.learner.memory.quota.each(classes)) if classes else there
 
     def exemplars(self, classes: int) -> int:
         """How many images of the first so many classes the memory will hold."""
@@ -63,9 +68,9 @@ class Plan:
 
     def drawn(self, phase: Phase, stage: Stage) -> int:
         """Images that an epoch of a stage draws."""
-        new = self.experiment.train.labels.bincount()[phase.old : phase.seen]
+        new = self.learner.train.labels.bincount()[phase.old : phase.seen]
         counts = torch.cat([self.kept(phase.old), new])
-        held = 0 if phase.first else held_of_each(self.experiment.method.held, counts)
+        held = 0 if phase.first else held_of_each(self.learner.method.held, counts)
         return images_drawn(stage.draw, counts, held, self.kept(phase.seen))
 
     def work(self) -> list[list[dict[str, Any]]]:
@@ -73,7 +78,7 @@ class Plan:
 
         A phase that another run has trained has no stage left.
         """
-        pairs, taken = zip(self.experiment.phases, self.experiment.stages, strict=True), self.experiment.taken_over
+        pairs, taken = zip(self.learner.phases, self.learner.stages, strict=True), self.experiment.taken_over
         return [[self.work_of(phase, stage) for stage in stages if phase.index >= taken] for phase, stages in pairs]
 
     def work_of(self, phase: Phase, stage: Stage) -> dict[str, Any]:
@@ -194,20 +199,23 @@ def plan_run(
     info = describe(config, data, protocol, phases, precision, engine, device, method.readout, weights, extends)
     info |= {"distillation": method.distillation, "image": list(shape)}
     path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
-    experiment = Experiment(
+    learner = Learner(
         phases=phases,
+        stages=stages,
         train=store_of(train, data, protocol.order, device),
-        test=store_of(data.test, data, protocol.order, device),
-        validation=None if held is None else store_of(held, data, protocol.order, device),
         method=method,
         plugins=plugins,
         memory=Memory(quota, config.herding),
-        stages=stages,
         seed=config.seed,
-        classes=info["classes"],
-        path=path,
         engine=engine,
         precision=precision,
+    )
+    experiment = Experiment(
+        learner=learner,
+        test=store_of(data.test, data, protocol.order, device),
+        validation=None if held is None else store_of(held, data, protocol.order, device),
+        classes=info["classes"],
+        path=path,
         keep=config.keep,
         analyse=config.analyse,
         checkpoint_every=config.checkpoint_every,

@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from bdr.engine.fit import EpochLog
-from bdr.engine.listen import Listener
+from bdr.engine.listen import EpochLog, Listener
 from bdr.types import Phase, Stage
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bdr.assemble import Plan
 from bdr.display import clock
+from bdr.engine.fit import Fit
 
 TIMED_STEPS = 3
 TEACHER = 4 / 3  # a step is forward and twice that backward; a teacher adds one forward
@@ -21,7 +22,7 @@ def estimate(plan: Plan) -> Group:
     table = Table(title=f"{plan.config.title}, seed {plan.config.seed} -> {plan.experiment.path}")
     for column in ("phase", "classes", "new images", "exemplars", "images x epochs"):
         table.add_column(column, justify="right")
-    for phase, amount in zip(plan.experiment.phases, amounts, strict=True):
+    for phase, amount in zip(plan.learner.phases, amounts, strict=True):
         classes, new = f"{phase.old}..{phase.seen - 1}", plan.new_images(phase)
         table.add_row(str(phase.index), classes, str(new), str(plan.exemplars(phase.old)), str(amount))
     each = seconds_per_image(plan)
@@ -32,13 +33,17 @@ def estimate(plan: Plan) -> Group:
 
 def seconds_per_image(plan: Plan) -> float:
     """A few real steps of the first phase on a copy that is thrown away."""
-    real = plan.experiment
-    trial = replace(real, method=copy.deepcopy(real.method), plugins=(), engine="eager", shared=None)
-    trial.settle()
-    phase, stage = real.phases[0], replace(real.stages[0][0], alternate=None)
-    pool = trial.begin_phase(phase)
-    trial.begin_stage(phase, pool, 0, stage)
-    fit = trial.open_fits(phase, pool, 0, stage)["optimizer"]
+    real, phase = plan.learner, plan.learner.phases[0]
+    stage = replace(real.stages[0][0], alternate=None)
+    trial = replace(real, method=copy.deepcopy(real.method), plugins=(), stages=[[stage]], engine="eager")
+    with trial.at_work():
+        pool = trial.begin_phase(phase)
+        trial.begin_stage(phase, pool, 0)
+        return seconds_of_steps(trial.open_fits(phase, pool, 0)["optimizer"])
+
+
+def seconds_of_steps(fit: Fit) -> float:
+    """Of an image, in a few steps after one that does not count."""
     epoch = fit.plan(0)
     fit.step.open(epoch, None)
     fit.step()
@@ -52,7 +57,7 @@ def seconds_per_image(plan: Plan) -> float:
 
 def disk(plan: Plan) -> float:
     """Two checkpoints of method, teacher and moments; the kept models; predictions."""
-    weights = 4 * sum(kept.numel() for kept in plan.experiment.method.state_dict().values())
-    models = {"none": 0, "last": 1, "all": len(plan.experiment.phases)}[plan.config.keep]
-    images = sum(len(plan.experiment.test.of_classes(0, phase.seen)) for phase in plan.experiment.phases)
+    weights = 4 * sum(kept.numel() for kept in plan.learner.method.state_dict().values())
+    models = {"none": 0, "last": 1, "all": len(plan.learner.phases)}[plan.config.keep]
+    images = sum(len(plan.experiment.test.of_classes(0, phase.seen)) for phase in plan.learner.phases)
     return 2 * 1.5 * weights + models * weights / 2 + 20 * images

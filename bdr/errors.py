@@ -1,4 +1,4 @@
-"""What can go wrong in a way that a user can mend: usage (exit code 2) and failures on the way (exit code 1)."""
+"""What ends a command before its time: usage (exit code 2), failures on the way (exit code 1), a wish (130)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ class UsageError(BdrError):
     """What was asked for cannot be: an unknown name, a wrong value, a protocol that does not split."""
 
     exit_code = 2
+
+
+class Interrupted(BdrError):
+    """The run was asked to stop, and saved itself."""
+
+    exit_code = 130
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> UsageError:

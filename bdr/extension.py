@@ -17,7 +17,7 @@ from bdr.data.images import DataSet
 from bdr.data.pool import Store
 from bdr.describe import Extends, normalisation, owners, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
-from bdr.engine.saving import Earlier
+from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
 from bdr.records import Run, kept_phase, model_checksum
 from bdr.rereading import found_again, read_again

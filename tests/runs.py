@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import time
+import weakref
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 
@@ -21,7 +22,8 @@ from bdr.assemble import plan_run
 from bdr.cli import main
 from bdr.engine import checkpoint
 from bdr.engine.checkpoint import Checkpoints, Position, read_state
-from bdr.engine.run import Interrupted
+from bdr.engine.listen import Listener
+from bdr.errors import Interrupted
 from bdr.methods import Method
 from bdr.nets import LinearHead
 from bdr.records import RunWriter
@@ -121,6 +123,23 @@ def train_until(position, path, what=BDR, **fields):
         api.execute(begun, stopping=lambda: begun.experiment.position == position)
     assert where(begun.experiment.path) == position
     return begun.experiment.path
+
+
+class Loaded(Listener):
+    """Counts, when a stage begins, the tensors that were read from files and are still in memory."""
+
+    def __init__(self, monkeypatch):
+        self.read, self.held, read = [], [], checkpoint.read_tensors
+
+        def watched(*given):
+            found = read(*given)
+            self.read += map(weakref.ref, found.values())
+            return found
+
+        monkeypatch.setattr(checkpoint, "read_tensors", watched)
+
+    def stage_begins(self, phase, number, stage, first_epoch):
+        self.held.append(sum(each() is not None for each in self.read))
 
 
 def newest(path):

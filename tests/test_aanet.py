@@ -402,9 +402,9 @@ def test_a_run_stopped_anywhere_ends_where_the_whole_one_does(position, whole, t
 def test_the_turn_leaves_all_but_the_shares_as_it_is(tmp_path, monkeypatch):
     alternate, changes = Experiment.alternate, []
 
-    def watched(self, fits, phase, epoch):
+    def watched(self, fits, epoch):
         before = {name: value.clone() for name, value in self.method.state_dict().items()}
-        alternate(self, fits, phase, epoch)
+        alternate(self, fits, epoch)
         after = self.method.state_dict()
         changes.append([name for name in before if not torch.equal(before[name], after[name])])
 
@@ -426,9 +426,9 @@ def test_at_the_published_rate_the_shares_hardly_move(as_published):
 
 def test_the_rate_can_be_set_for_the_stage_on_the_command_line(tmp_path):
     begun = plan(tmp_path / "run", WHAT, settings=[("stage.aggregation.lr", 0.2)])
-    (stage,) = begun.experiment.stages[1]
+    (stage,) = begun.learner.stages[1]
     assert (stage.lr, stage.alternate.lr) == (0.1, 0.2)
-    assert stage.alternate == plan(tmp_path / "run", WHAT, **MOVING).experiment.stages[1][0].alternate
+    assert stage.alternate == plan(tmp_path / "run", WHAT, **MOVING).learner.stages[1][0].alternate
 
 
 def test_the_first_phase_is_that_of_the_plain_method(as_published, tmp_path):

@@ -16,12 +16,13 @@ from torch import nn
 
 from bdr import api
 from bdr.engine.analyse import Snapshots, as_it_was, copied, gradient_norms, principal_axes, spread_evenly
-from bdr.engine.fit import EpochLog
-from bdr.engine.objective import GRADIENTS, Objective, old_loss
+from bdr.engine.listen import EpochLog
+from bdr.engine.objective import Objective, old_loss
 from bdr.errors import UsageError
 from bdr.methods import METHODS
 from bdr.nets import LinearHead
 from bdr.records import Run, RunWriter
+from bdr.records.steps import GRADIENTS
 from bdr.types import Outputs, Phase, Stage
 
 LATER = Phase(1, 2, 4)

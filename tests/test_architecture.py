@@ -41,7 +41,7 @@ RULES = {
     "metrics": set(),
     "report": {"bdr.records", "bdr.metrics"},
     "watch": {"bdr.records", "bdr.metrics", "bdr.report"},
-    "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen", "bdr.engine.fit"},
+    "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen"},
     # from a configuration to an experiment, each from what stands above it
     "config": {"bdr.types", "bdr.schedules", "bdr.data"},
     "recipes": {"bdr.types", "bdr.config", "bdr.methods"},
@@ -66,9 +66,9 @@ RULES = {
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
     "terminal": set(),
-    "display": {"bdr.types", "bdr.engine.fit", "bdr.engine.listen"},
+    "display": {"bdr.types", "bdr.engine.listen"},
     "doctor": set(),
-    "dryrun": {"bdr.assemble", "bdr.display"},
+    "dryrun": {"bdr.assemble", "bdr.display", "bdr.engine.fit"},
     # the doors: they may know much, and nothing above may know them
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},
@@ -88,13 +88,12 @@ RULES = {
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
     "commands": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
-        *{"bdr.engine.run", "bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
+        *{"bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun", "bdr.extension", "bdr.readouts"},
     },
     "sweep": {
-        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.data", "bdr.engine.run"},
-        *{"bdr.records", "bdr.report", "bdr.terminal", "bdr.display", "bdr.commands"},
-        "bdr.cli",  # a run of a sweep types `bdr run`
+        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.data", "bdr.records"},
+        *{"bdr.report", "bdr.terminal", "bdr.display", "bdr.commands", "bdr.cli"},  # a run of a sweep types `bdr run`
     },
     "paper": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.scenario", "bdr.balance", "bdr.data"},
@@ -107,6 +106,11 @@ RULES = {
     },
     "cli": {"bdr.bench", "bdr.commands", "bdr.config", "bdr.paper", "bdr.sweep", "bdr.terminal", "bdr.watch"},
 }
+# Inside the engine each imports from those before it alone, from what a step is to what a run is.
+ENGINE = (
+    *("listen", "objective", "step", "fit", "checkpoint", "analyse", "evaluate"),
+    *("learner", "saving", "inherit", "recording", "run"),
+)
 LOOKING = ("bdr.records", "bdr.metrics", "bdr.report", "bdr.watch.board", "bdr.commands.looking")
 
 
@@ -146,6 +150,13 @@ def test_each_part_imports_only_what_the_table_allows(part):
         own = [name for name in imports_of(file) if covers("bdr", name)]
         strangers = [name for name in own if not any(covers(one, name) for one in allowed)]
         assert not strangers, f"{file.relative_to(HOME.parent)} imports {strangers}"
+
+
+def test_inside_the_engine_imports_go_one_way():
+    assert {file.stem for file in files_of("engine")} == set(ENGINE)
+    for place, name in enumerate(ENGINE):
+        own = {found for found in imports_of(HOME / "engine" / f"{name}.py") if covers("bdr.engine", found)}
+        assert own <= {f"bdr.engine.{before}" for before in ENGINE[:place]}, name
 
 
 def test_every_file_and_every_folder_of_the_library_is_in_the_table():

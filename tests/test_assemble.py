@@ -26,8 +26,8 @@ class Rarest(Plugin):
 def test_the_stages_of_a_phase_are_the_methods_with_what_is_set_for_single_ones(tmp_path):
     settings = [("stage.epochs", 4), ("stage.balanced.epochs", 7), ("stage.balanced.lr", 0.5)]
     found = plan(tmp_path / "run", "runs:TwoStages", settings=settings, **FLAT)
-    (first, second), *others = found.experiment.stages
-    assert len(found.experiment.stages) == len(found.experiment.phases) == 3
+    (first, second), *others = found.learner.stages
+    assert len(found.learner.stages) == len(found.experiment.phases) == 3
     assert others == [[first, second]] * 2
     assert (first.name, first.epochs, first.draw) == ("main", 4, "all")
     assert (second.name, second.epochs, second.lr, second.draw, second.batch) == ("balanced", 7, 0.5, "memory", 5)
@@ -44,7 +44,7 @@ def test_plug_ins_change_how_stages_draw(tmp_path):
 
 def test_a_plug_in_of_a_run_has_its_say_in_the_stages(tmp_path):
     found = plan(tmp_path / "run", "ucir+test_assemble:Rarest", **FLAT)
-    assert [[stage.draw for stage in stages] for stages in found.experiment.stages] == [["all"], ["rarest"], ["rarest"]]
+    assert [[stage.draw for stage in stages] for stages in found.learner.stages] == [["all"], ["rarest"], ["rarest"]]
 
 
 def test_a_stage_that_settings_speak_of_and_no_phase_has_is_refused(tmp_path):
@@ -77,7 +77,7 @@ def test_the_images_of_a_stage_are_those_of_its_pool_also_when_the_memory_shrink
     whole += [("stage.balanced.batch", 10_000)] if method != "bic" else []
     found = plan(tmp_path / "run", method, memory=memory, settings=[("stage.epochs", 1), *whole], step=2)
     api.execute(found, Hears())
-    pairs = zip(found.experiment.phases, found.experiment.stages, strict=True)
+    pairs = zip(found.experiment.phases, found.learner.stages, strict=True)
     assert heard == {(phase, stage.name): found.drawn(phase, stage) for phase, stages in pairs for stage in stages}
 
 
@@ -96,4 +96,4 @@ def test_the_workload_is_what_the_epochs_train_on(tmp_path):
     for (phase, name), images in amounts.items():
         planned = found.workload()[phase][["main", "balanced"].index(name)]
         assert planned <= images < planned + 2 * 5  # the last batch of each of two epochs is filled
-    assert Stage() not in found.experiment.stages[0]
+    assert Stage() not in found.learner.stages[0]

@@ -11,9 +11,9 @@ from bdr.bench.cases import (
     Shape,
     Timing,
     configuration,
-    experiment_of,
     fits_of,
     flops_of_step,
+    learner_of,
     of_a_step,
     random_images,
 )
@@ -55,6 +55,12 @@ def test_a_later_step_counts_the_teacher() -> None:
     assert 1.2 < later / first < 1.6  # one more forward beside forward and twice that backward
 
 
+def test_an_analysed_step_counts_what_is_looked_at() -> None:
+    data = random_images(TINY)
+    plain, analysed = (flops_of_step(tiny("ucir", net="small", analyse=looked), data, 1) for looked in (False, True))
+    assert analysed > plain
+
+
 @pytest.mark.parametrize("what", ["ucir+aanet", "wa+tade"])
 def test_a_teacher_has_grown_from_the_third_phase_on(what) -> None:
     config, data = tiny(what, net="small"), random_images(TINY)
@@ -71,17 +77,16 @@ def test_every_phase_of_der_rests_one_more_extractor() -> None:
 
 def test_what_alternates_with_a_stage_is_timed_by_the_epoch() -> None:
     """An epoch of both, over the steps of the first: 4 steps of 2 s and 2 of 3 s are 14 s, 3.5 s a step."""
-    experiment = experiment_of(tiny("ucir+aanet", net="small"), random_images(TINY))
-    main, aside = fits_of(experiment, 1)
+    main, aside = fits_of(learner_of(tiny("ucir+aanet", net="small"), random_images(TINY)), 1)
     assert (main.stage.name, aside.stage.name) == ("main", "aggregation")
     main.steps, aside.steps = 4, 2
-    assert of_a_step(experiment, [main, aside], {main: 2.0, aside: 3.0}.__getitem__) == 3.5
+    assert of_a_step([main, aside], {main: 2.0, aside: 3.0}.__getitem__) == 3.5
 
 
 def test_pruning_leaves_extractors_of_the_wanted_size_where_nothing_was_trained() -> None:
-    experiment = experiment_of(tiny("simple-der", net="small"), random_images(TINY))
-    fits_of(experiment, 1)
-    before, newest = experiment.method.net.backbone.extractors()
+    learner = learner_of(tiny("simple-der", net="small"), random_images(TINY))
+    fits_of(learner, 1)
+    before, newest = learner.method.net.backbone.extractors()
     share = sum(p.numel() for p in before.parameters()) / sum(p.numel() for p in newest.parameters())
     assert 0.3 < share <= 0.46
 

@@ -23,13 +23,13 @@ from bdr.data.pool import Pool, Store
 from bdr.engine import step as stepping
 from bdr.engine.checkpoint import Checkpoints, read_state
 from bdr.engine.evaluate import predict
-from bdr.engine.fit import Fit, make_optimizer, set_modes, set_moving
+from bdr.engine.fit import Awake, Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
-from bdr.engine.step import eager_between_steps, set_precision
+from bdr.engine.step import convolving_as, eager_between_steps, make_optimizer, set_precision
 from bdr.errors import BdrError
 from bdr.methods import METHODS
 from bdr.methods.base import Method
-from bdr.nets import Backbone, Features, LinearHead, Network
+from bdr.nets import Backbone, Features, Frozen, LinearHead, Network
 from bdr.nets.resnet_cifar import ResNet
 from bdr.plugins import PLUGINS
 from bdr.plugins.base import Plugin
@@ -365,7 +365,7 @@ class Restful(Plugin):
 def test_where_a_plug_in_does_not_act_none_of_its_seams_is_called(tmp_path):
     config, _ = api.configure("ucir", "digits", [("stage.epochs", 1), ("stage.batch", 64)], SMALL_RUN)
     plan, plugin = plan_run(config, tmp_path / "run", tmp_path), Restful()
-    plan.experiment.plugins = [plugin]
+    plan.learner.plugins = [plugin]
     api.execute(plan)
     assert plan.experiment.phases[0].first
     assert {name for phase, name in plugin.called if phase == 1} == set(SEAMS)
@@ -522,6 +522,59 @@ def test_a_module_that_does_not_move_runs_in_eval_mode():
     set_moving(net, ["1.0"])
     set_modes(net)
     assert [part.training for part in net.modules()] == [True, False, True, True, False, True]
+
+
+def flags_of(net):
+    moving = [(p.requires_grad, p.grad is None) for p in net.parameters()]
+    return moving, [part.training for part in net.modules()]
+
+
+def test_parts_that_take_turns_are_awake_again_as_when_they_were_set_so():
+    def rest_of_the_net():
+        return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout())
+
+    net = nn.ModuleList([rest_of_the_net(), nn.Sequential(nn.Dropout(), rest_of_the_net()), Frozen(rest_of_the_net())])
+    seen = {}
+    for name in ("0", "1", "1.1.0"):
+        set_moving(net, [name])
+        set_modes(net)
+        seen[name] = Awake.now([net]), flags_of(net)
+    for awake, flags in [*seen.values(), *reversed(seen.values())]:
+        net.train().requires_grad_()
+        for parameter in net.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        awake.again()
+        moving = [moves for moves, _ in flags[0]]
+        assert flags_of(net) == ([(moves, not moves) for moves in moving], flags[1])
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp32"])
+@pytest.mark.parametrize("there", [True, False])
+def test_how_precise_convolutions_are_is_said_for_as_long_as_a_part_runs(there, precision, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", there)
+    net = two_blocks(LinearHead)
+    set_precision(net, precision, torch.device("cpu"))
+    assert torch.backends.cudnn.allow_tf32 is there
+    with convolving_as(net):
+        assert torch.backends.cudnn.allow_tf32 is (precision == "tf32")
+    assert torch.backends.cudnn.allow_tf32 is there
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp32"])
+def test_training_loading_and_predicting_leave_the_process_as_it_was(precision, tmp_path, monkeypatch):
+    seen, plain = [], Store.plain
+
+    def looked(self, *given):
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return plain(self, *given)
+
+    monkeypatch.setattr(Store, "plain", looked)
+    there = torch.backends.cudnn.allow_tf32
+    path = train(tmp_path / "run", "ucir", phases=1, precision=precision)
+    api.load(path)
+    api.evaluate(path)
+    assert set(seen) == {precision == "tf32"}  # whoever looks at images, whatever the process has
+    assert torch.backends.cudnn.allow_tf32 is there
 
 
 def test_a_stage_that_moves_nothing_is_an_error():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from runs import arrays, lines, state
+from runs import Loaded, arrays, lines, state
 from small import make_store
 from test_cli import typed
 
@@ -19,8 +19,7 @@ from bdr.data.exemplars import find, tell
 from bdr.data.images import Images
 from bdr.data.sets import digits
 from bdr.describe import normalisation
-from bdr.engine.run import Interrupted
-from bdr.errors import BdrError, UsageError
+from bdr.errors import BdrError, Interrupted, UsageError
 from bdr.records import Run
 from bdr.report.protocols import protocol_key
 
@@ -106,6 +105,13 @@ def test_a_run_that_stopped_after_some_phases_is_extended_by_the_classes_it_had_
     extended = api.extend(first.path, digits_of(*range(8)), step=2, out=tmp_path / "extended")
     assert comparable(extended.path)["model"] == comparable(whole.path)["model"]
     assert Run.open(extended.path).info["classes"] == Run.open(whole.path).info["classes"]
+
+
+def test_what_was_read_of_the_run_that_is_extended_is_not_held_any_longer(six, tmp_path, monkeypatch):
+    heard = Loaded(monkeypatch)
+    api.extend(six, digits_of(*range(8)), out=tmp_path / "extended", listener=heard)
+    assert heard.read
+    assert not any(heard.held)
 
 
 def test_of_old_classes_only_the_exemplars_are_needed(six, eight, places):
@@ -337,7 +343,7 @@ def test_what_made_the_network_or_the_memory_cannot_be_another(six):
 
 def test_settings_of_training_can_be_others(six):
     plan, _ = api.plan_extension(six, digits_of(*range(8)), settings=[("stage.epochs", 4), ("bdr.m", 0.5)])
-    assert [stages[0].epochs for stages in plan.experiment.stages] == [4, 4, 4]
+    assert [stages[0].epochs for stages in plan.learner.stages] == [4, 4, 4]
     assert plan.config.settings["bdr"] == {"m": 0.5}
 
 

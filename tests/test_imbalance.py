@@ -281,7 +281,7 @@ def test_combinations_that_mean_nothing_are_refused_before_training(tmp_path, wh
     "what", ["ucir+focal+bdr", "ucir+bdr+focal", "ucir+focal+reweight", "ucir+focal+resample", "replay+cwd+la"]
 )
 def test_combinations_that_mean_something_are_planned(tmp_path, what):
-    assert plan(tmp_path / "run", what).experiment.plugins
+    assert plan(tmp_path / "run", what).learner.plugins
 
 
 def test_a_prior_beside_a_draw_that_was_set_is_refused_too(tmp_path):

@@ -11,7 +11,7 @@ from test_cli import typed
 from bdr import api, from_arrays
 from bdr.assemble import plan_run
 from bdr.data.images import Images
-from bdr.engine.run import Interrupted
+from bdr.errors import Interrupted
 from bdr.records import Run
 
 SMALL = ("--base", 2, "--step", 2, "--memory", "3/class", "--net", "small", "--device", "cpu")

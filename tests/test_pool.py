@@ -61,6 +61,14 @@ def test_a_fresh_cut_to_the_rarest_class_is_another_one_in_every_epoch():
     assert torch.equal(pool.candidates("rarest", 0, 0), pool.candidates("rarest", 0, 5))
 
 
+def test_an_epoch_cuts_to_the_rarest_class_once_for_itself_and_once_for_what_follows(monkeypatch):
+    pool, seen = pool_of(), []
+    cut = Pool.cut_to_rarest
+    monkeypatch.setattr(Pool, "cut_to_rarest", lambda self, *place: seen.append(place) or cut(self, *place))
+    rows_of(pool, "fresh", epoch=4)
+    assert [place[-1] for place in seen] == [4, 5]
+
+
 def test_repeated_images_stand_side_by_side_in_an_epoch_that_stays_as_long():
     pool = pool_of()
     rows = pool.order(Stage(repeat=3), 0, 0)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from runs import (
+    Loaded,
     Position,
     arguments,
     assert_equal,
@@ -339,6 +340,43 @@ def test_a_damaged_file_at_rest_damages_the_checkpoints_that_refer_to_it(tmp_pat
         assert checkpoints.newest() is not None
 
 
+# What was read is not held
+
+
+@pytest.mark.parametrize(
+    ("position", "held"),
+    [(Position(1, 0, 1, 2), 1), (Position(1, 0, 1, 0), 0), (Position(1), 0)],
+    ids=["inside an epoch", "between epochs", "between phases"],
+)
+def test_a_run_that_goes_on_holds_nothing_that_it_has_read_but_the_log_of_its_epoch(
+    position, held, tmp_path, monkeypatch
+):
+    path = train_until(position, tmp_path / "run", OWN, **FLAT)
+    heard = Loaded(monkeypatch)
+    api.resume(path, heard)
+    assert heard.read
+    assert heard.held == [held] + [0] * (len(heard.held) - 1)
+
+
+def test_a_run_that_goes_on_after_a_stage_holds_nothing_that_it_has_read(tmp_path, monkeypatch):
+    save = Experiment.save
+
+    def crash(self, *given):
+        save(self, *given)
+        if self.position == Position(1, 1):
+            raise RuntimeError("a crash")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiment, "save", crash)
+        with pytest.raises(RuntimeError, match="a crash"):
+            train(tmp_path / "run", OWN, **FLAT)
+    assert where(tmp_path / "run") == Position(1, 1)
+    heard = Loaded(monkeypatch)
+    api.resume(tmp_path / "run", heard)
+    assert heard.read
+    assert not any(heard.held)
+
+
 # Inside epochs and stages
 
 
@@ -386,22 +424,16 @@ def test_a_crash_before_the_turn_of_an_epoch_costs_nothing(whole_turns, tmp_path
 
 def test_without_the_moments_of_the_other_stage_turns_end_elsewhere(whole_turns, tmp_path, monkeypatch):
     path = train_until(Position(1, 0, 1, 0), tmp_path / "run", TURNS, **FLAT)
-    monkeypatch.setattr(Experiment, "open_fits", with_fresh_moments(Experiment.open_fits))
+    restore = Experiment.restore
+
+    def without_the_other(self, state):
+        """What alternates is not found under its name."""
+        tensors = {name: value for name, value in state.tensors.items() if not name.startswith("alternate:")}
+        restore(self, state._replace(tensors=tensors))
+
+    monkeypatch.setattr(Experiment, "restore", without_the_other)
     api.resume(path)
     assert outcome(path)["checkpoint"] != outcome(whole_turns)["checkpoint"]
-
-
-def with_fresh_moments(open_fits):
-    """What alternates is not found under its name."""
-
-    def opened(self, *place):
-        fits = open_fits(self, *place)
-        self.waiting = self.waiting._replace(
-            tensors={k: v for k, v in self.waiting.tensors.items() if not k.startswith("alternate:")}
-        )
-        return fits
-
-    return opened
 
 
 def test_a_stage_and_its_turns_stand_in_the_records_one_after_the_other(whole_turns):
@@ -414,9 +446,9 @@ def test_a_stage_and_its_turns_stand_in_the_records_one_after_the_other(whole_tu
 def test_each_of_two_stages_that_take_turns_moves_what_it_names(tmp_path, monkeypatch):
     states, alternate = [], Experiment.alternate
 
-    def watched(self, fits, phase, epoch):
+    def watched(self, fits, epoch):
         states.append(copied(self.method))
-        alternate(self, fits, phase, epoch)
+        alternate(self, fits, epoch)
         states.append(copied(self.method))
         moving = {name.split(".")[1] for name, p in self.method.named_parameters() if p.requires_grad}
         assert moving == {"backbone"}  # again, for the next epoch
@@ -451,7 +483,7 @@ def test_a_head_that_is_drawn_anew_before_every_epoch_is_the_same_after_a_stop(p
 
 
 def test_what_is_drawn_at_the_end_of_a_phase_is_the_same_after_a_crash_before_it(whole_restless, tmp_path, monkeypatch):
-    def crash(self, phase, pool, stages):
+    def crash(self, phase, pool):
         raise RuntimeError("a crash")
 
     with monkeypatch.context() as patch:

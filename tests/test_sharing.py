@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import Position, assert_equal, outcome, plan, train, train_until
+from runs import Loaded, Position, assert_equal, outcome, plan, train, train_until
 
 from bdr import api
 from bdr.engine.listen import Listener
@@ -64,6 +64,13 @@ def test_a_first_phase_is_taken_from_an_equal_run_and_changes_nothing(runs, alon
     assert heard.trained == [1, 2]
     assert f"{BEFORE}: taken from {shared_phases(runs)[0]}" in log_of(path)
     assert_equal(path, alone)
+
+
+def test_a_run_that_took_its_first_phase_does_not_hold_it_any_longer(runs, monkeypatch):
+    heard = Loaded(monkeypatch)
+    train(None, BDR, runs=runs, listener=heard, phases=2)
+    assert heard.read
+    assert not any(heard.held)
 
 
 def test_the_run_that_gives_its_first_phase_away_is_not_changed_by_it(first, tmp_path):

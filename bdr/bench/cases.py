@@ -19,10 +19,9 @@ from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.data.pool import Pool
 from bdr.data.sets import from_arrays
-from bdr.engine.checkpoint import Position
-from bdr.engine.fit import Fit, set_moving
-from bdr.engine.run import Experiment
-from bdr.engine.step import eager_between_steps, give_back
+from bdr.engine.fit import Fit
+from bdr.engine.learner import Learner
+from bdr.engine.step import give_back
 from bdr.recipes import DIGITS_NETS, KEPT, OWN_NETS, cifar100
 from bdr.types import Phase
 
@@ -97,49 +96,50 @@ def configuration(what: str, shape: Shape, fields: dict[str, Any]) -> Config:
     return changed(cifar100(method, *plugins), about | {"order": "seed-1993", "settings": settings} | fields)
 
 
-def experiment_of(config: Config, data: DataSet) -> Experiment:
-    return plan_run(config, NOWHERE, NOWHERE, data).experiment
+def learner_of(config: Config, data: DataSet) -> Learner:
+    return plan_run(config, NOWHERE, NOWHERE, data).learner
 
 
-def begun(experiment: Experiment, number: int) -> tuple[Phase, Pool]:
+def begun(learner: Learner, number: int) -> tuple[Phase, Pool]:
     """The start of a phase, with all in place that the phases before it would leave, but for what training teaches."""
-    experiment.settle()
-    for earlier in experiment.phases[:number]:
-        pass_untrained(experiment, earlier)
-    phase = experiment.phases[number]
-    return phase, experiment.begin_phase(phase)
+    learner.settle()
+    for earlier in learner.phases[:number]:
+        pass_untrained(learner, earlier)
+    phase = learner.phases[number]
+    return phase, learner.begin_phase(phase)
 
 
-def pass_untrained(experiment: Experiment, phase: Phase) -> None:
+def pass_untrained(learner: Learner, phase: Phase) -> None:
     """All that a run does in a phase, without a step: networks grow, exemplars are chosen, teachers are copied."""
-    pool = experiment.begin_phase(phase)
-    for number, stage in enumerate(experiment.stages[phase.index]):
-        experiment.enter_stage(phase, pool, number, stage)
-        stir(experiment)
-        set_moving(experiment.method, experiment.moving)
-    experiment.conclude(phase, pool)
-    experiment.position = Position(phase.index + 1)
+    pool = learner.begin_phase(phase)
+    for number in range(len(learner.stages[phase.index])):
+        learner.begin_stage(phase, pool, number)
+        learner.open_fits(phase, pool, number)
+        stir(learner)
+        learner.end_stage()
+    learner.end_phase(phase, pool)
 
 
 @torch.no_grad()
-def stir(experiment: Experiment) -> None:
+def stir(learner: Learner) -> None:
     """In place of training, which leaves no two weights equal: of equal ones, pruning would take all."""
-    for parameter in experiment.method.parameters():
+    for parameter in learner.method.parameters():
         if parameter.requires_grad:
             parameter.mul_(torch.empty_like(parameter).uniform_(0.9, 1.1))
 
 
-def fits_of(experiment: Experiment, number: int) -> list[Fit]:
+def fits_of(learner: Learner, number: int, analyse: bool = False) -> list[Fit]:
     """The first stage of that phase, ready to step, and what alternates with it."""
-    phase, pool = begun(experiment, number)
-    return list(experiment.enter_stage(phase, pool, 0, experiment.stages[number][0]).values())
+    phase, pool = begun(learner, number)
+    learner.begin_stage(phase, pool, 0)
+    return list(learner.open_fits(phase, pool, 0, analyse).values())
 
 
-def of_a_step(experiment: Experiment, fits: list[Fit], value: Callable[[Fit], float]) -> float:
+def of_a_step(fits: list[Fit], value: Callable[[Fit], float]) -> float:
     """What a step takes, with its share of what alternates: an epoch of both, over the steps of the first."""
     total = 0.0
     for fit in fits:
-        experiment.wake(fit.stage)
+        fit.wake()
         total += fit.steps / fits[0].steps * value(fit)
     return total
 
@@ -157,12 +157,12 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - started
 
 
-def first_steps(experiment: Experiment, fits: list[Fit]) -> float:
+def first_steps(fits: list[Fit]) -> float:
     """The seconds of one step of each, compiling and capturing included."""
     total = 0.0
     for fit in fits:
-        experiment.wake(fit.stage)
-        total += seconds_of(lambda fit=fit: steps_of(fit, 1), experiment.device)  # type: ignore[misc]
+        fit.wake()
+        total += seconds_of(lambda fit=fit: steps_of(fit, 1), fit.pool.store.device)  # type: ignore[misc]
     return total
 
 
@@ -177,8 +177,8 @@ def steps_of(fit: Fit, count: int) -> None:
 
 def flops_of_step(config: Config, data: DataSet, number: int) -> int:
     """Multiplications and additions of one eager step, forward and backward, teacher included."""
-    experiment = experiment_of(changed(config, {"engine": "eager"}), data)
-    return round(of_a_step(experiment, fits_of(experiment, number), counted_flops))
+    learner = learner_of(changed(config, {"engine": "eager"}), data)
+    return round(of_a_step(fits_of(learner, number, config.analyse), counted_flops))
 
 
 def counted_flops(fit: Fit) -> int:
@@ -209,15 +209,15 @@ def peak_gib(device: torch.device) -> float | None:
 def time_case(what: str, number: int, shape: Shape, data: DataSet, steps: int, fields: dict[str, Any]) -> Timing:
     """Steps of the first stage of that phase, and of what alternates with it."""
     config = configuration(what, shape, fields)
-    experiment = experiment_of(config, data)
-    device = experiment.device
-    with eager_between_steps(experiment.engine):
-        fits = fits_of(experiment, number)
+    learner = learner_of(config, data)
+    device = learner.device
+    with learner.at_work():
+        fits = fits_of(learner, number, config.analyse)
         forget_peak(device)
-        first = first_steps(experiment, fits)
-        each = of_a_step(experiment, fits, lambda fit: seconds_of_step(fit, steps))
+        first = first_steps(fits)
+        each = of_a_step(fits, lambda fit: seconds_of_step(fit, steps))
     peak, batch = peak_gib(device), fits[0].pool.batch_size(fits[0].stage, 0)
     work = flops_of_step(config, data, number) / each / 1e12
-    phase, parameters = "later" if number else "first", experiment.method.parameter_count()
+    phase, parameters = "later" if number else "first", learner.method.parameter_count()
     speed = batch / each, 1000 * each
-    return Timing(what, experiment.engine, phase, batch, *speed, first, peak, work, number, parameters)
+    return Timing(what, learner.engine, phase, batch, *speed, first, peak, work, number, parameters)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bdr.assemble import choose_device
-from bdr.bench.cases import Shape, begun, configuration, experiment_of, random_images, seconds_of, time_case
+from bdr.bench.cases import Shape, begun, configuration, learner_of, random_images, seconds_of, time_case
 from bdr.bench.tables import Measured
 from bdr.data.memory import HERDINGS
 from bdr.describe import describe_device
@@ -47,8 +47,8 @@ def bench_augment(device: str, batch: int, steps: int) -> Measured:
     where = choose_device(device)
     shape = Shape(classes=10, base=5, step=5, images=100)
     data = random_images(shape)
-    experiment = experiment_of(configuration("ucir", shape, {"device": str(where), "net": "small"}), data)
-    _, pool = begun(experiment, 0)
+    learner = learner_of(configuration("ucir", shape, {"device": str(where), "net": "small"}), data)
+    _, pool = begun(learner, 0)
     epoch = pool.epoch(Stage(batch=batch), 0, 0)
     pool.store.augmented(epoch.rows[0], epoch.draws.at(0))
     ours = seconds_of(lambda: [pool.store.augmented(epoch.rows[0], epoch.draws.at(0)) for _ in range(steps)], where)

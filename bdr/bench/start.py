@@ -73,8 +73,7 @@ def main(what: str, device: str, path: str, started: str) -> None:
     from bdr.api import execute
     from bdr.assemble import plan_run
     from bdr.bench.cases import SMALL, Shape, configuration, random_images
-    from bdr.engine.fit import EpochLog
-    from bdr.engine.listen import Listener
+    from bdr.engine.listen import EpochLog, Listener
     from bdr.types import Phase, Stage
 
     class Watch(Listener):

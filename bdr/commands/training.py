@@ -11,8 +11,7 @@ from bdr.assemble import Plan, plan_run
 from bdr.commands.looking import report_runs, say_which_readout, show_runs
 from bdr.config import Config, changed, from_yaml, to_yaml
 from bdr.display import Lines, Workload, display
-from bdr.engine.run import Interrupted
-from bdr.errors import UsageError
+from bdr.errors import Interrupted, UsageError
 from bdr.extension import plan_extension
 from bdr.recipes import configure
 from bdr.records import Run

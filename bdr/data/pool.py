@@ -93,6 +93,12 @@ class Epoch(NamedTuple):
         return self.each(lambda column: column[step][0])
 
 
+def batches_of(rows: int, batch: int) -> tuple[int, int]:
+    """How many steps an epoch of so many rows has, and of what size; a pool smaller than a batch is its own batch."""
+    size = min(batch, rows)
+    return -(-rows // size), size
+
+
 def held_of_each(share: float, counts: Tensor) -> int:
     """How many rows of every class are held out: that share of the rarest one, and at least one."""
     return max(1, int(share * int(counts.min()))) if share else 0
@@ -170,18 +176,18 @@ class Pool:
         return torch.bincount(self.store.labels[rows], minlength=self.phase.seen)
 
     def batch_size(self, stage: Stage, number: int | str) -> int:
-        """A pool smaller than a batch is its own batch."""
-        return min(stage.batch, len(self.candidates(stage.draw, number)))
+        return batches_of(len(self.candidates(stage.draw, number)), stage.batch)[1]
 
     def steps(self, stage: Stage, number: int | str) -> int:
-        return -(-len(self.candidates(stage.draw, number)) // self.batch_size(stage, number))
+        return batches_of(len(self.candidates(stage.draw, number)), stage.batch)[0]
 
     def epoch(self, stage: Stage, number: int | str, epoch: int) -> Epoch:
         """The draws of an epoch; the last batch is filled from the head of the next epoch's order."""
-        size, steps = self.batch_size(stage, number), self.steps(stage, number)
-        order = torch.cat([self.order(stage, number, epoch), self.order(stage, number, epoch + 1)])
+        first, second = (self.order(stage, number, each) for each in (epoch, epoch + 1))
+        steps, size = batches_of(len(first), stage.batch)
         draws = self.store.augment.draw(steps * size, self.chance("augment", number, epoch))
-        return Epoch(order[: steps * size], draws).each(lambda column: column.unflatten(0, (steps, size)))
+        order = torch.cat([first, second])[: steps * size]
+        return Epoch(order, draws).each(lambda column: column.unflatten(0, (steps, size)))
 
     def order(self, stage: Stage, number: int | str, epoch: int) -> Tensor:
         rows, chance = self.candidates(stage.draw, number, epoch), self.chance("order", number, epoch)

@@ -22,11 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
-from bdr.engine.checkpoint import State, prefixed, with_prefix
-from bdr.engine.fit import EpochLog
-from bdr.engine.objective import CE_OLD, GRADIENTS, Objective
+from bdr.engine.checkpoint import State, prefixed, taken_out
+from bdr.engine.listen import EpochLog
+from bdr.engine.objective import Objective
 from bdr.fusing import fused
 from bdr.losses import old_mass
+from bdr.records.steps import CE_OLD, GRADIENTS
 from bdr.types import Outputs, Stage
 
 CLASSES = 10  # a plot of more can no longer be read
@@ -167,10 +168,10 @@ class Snapshots:
 
     def state(self) -> State:
         self.develop()
-        info: dict[str, Any] = {"steps": self.steps, "highest": self.highest}
+        info: dict[str, Any] = {"steps": dict(self.steps), "highest": self.highest}
         return State(prefixed("snapshots", self.seen), {"snapshots": info})
 
     def restore(self, state: State) -> None:
         self.steps, self.highest = state.info["snapshots"]["steps"], state.info["snapshots"]["highest"]
-        tensors = with_prefix("snapshots", state.tensors)
+        tensors = taken_out("snapshots", state.tensors)
         self.seen = {name: tensor.to(self.rows.device) for name, tensor in tensors.items()}

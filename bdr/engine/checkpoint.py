@@ -93,6 +93,14 @@ def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     return {k.removeprefix(f"{prefix}:"): v for k, v in tensors.items() if k.startswith(f"{prefix}:")}
 
 
+def taken_out(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same, and they are there no longer: nobody else is to take them, and memory need not hold them twice."""
+    mine = with_prefix(prefix, tensors)
+    for name in mine:
+        del tensors[f"{prefix}:{name}"]
+    return mine
+
+
 def on_the_host(state: State) -> State:
     """A copy that training cannot change: each tensor in memory of its own."""
     tensors = {k: v.detach().contiguous() for k, v in state.tensors.items()}

@@ -1,7 +1,8 @@
-"""Predictions of a split, the best five classes of every image for every readout; and the numbers of a phase."""
+"""Predictions of a split, the best five classes of every image for every readout; numbers of a phase; mean losses."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor
 
 from bdr import metrics
-from bdr.data.pool import Store, evaluating
+from bdr.data.pool import Pool, Store, evaluating
+from bdr.engine.objective import Objective
+from bdr.engine.step import convolving_as
 from bdr.methods.base import Method
 from bdr.types import Phase
 
@@ -25,7 +28,7 @@ def predict(method: Method, store: Store, seen: int, limit: int | None = None, t
     """What the method says of the images of all seen classes (of the first `limit` of them): the `top` best classes."""
     rows = store.of_classes(0, seen)[:limit]
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    with evaluating(method):
+    with evaluating(method), convolving_as(method):
         for some in rows.split(store.evaluation_batch):
             for name, scores in method.readouts(store.plain(some)).items():
                 best = scores.topk(min(top, seen), dim=1).indices  # of the scores: probabilities may tie at zero
@@ -44,3 +47,13 @@ def measure(found: Predictions, phase: Phase, boundaries: list[tuple[int, int]])
         line["accuracy_old"][name], line["accuracy_new"][name] = old, new
         line["by_phase"][name] = metrics.by_phase(found.labels, ids, boundaries)
     return line
+
+
+def mean_losses(objective: Objective, pool: Pool) -> dict[str, float]:
+    """The mean classification loss of old and of new images, as trained with, but without augmentation."""
+    labels = pool.store.labels[pool.rows]
+    with evaluating(objective.method):
+        loss = objective.around(pool.outputs(objective.method.net, pool.rows), labels)
+    old = labels < pool.phase.old
+    parts = {"old": loss[old], "new": loss[~old]}
+    return {name: float(part.mean()) if len(part) else math.nan for name, part in parts.items()}

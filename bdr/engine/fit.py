@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Epoch, Pool
-from bdr.engine.objective import WATCHED, Objective
-from bdr.engine.step import EagerStep, Step, make_step
-from bdr.errors import BdrError, UsageError
+from bdr.engine.listen import EpochLog
+from bdr.engine.objective import Objective
+from bdr.engine.step import EagerStep, Step, make_optimizer, make_step, set_rate
+from bdr.errors import BdrError
 from bdr.schedules import learning_rate
-from bdr.types import OPTIMIZERS, Clock, Stage, has_name
+from bdr.types import Clock, Stage, has_name
 
 
 def set_moving(module: nn.Module, names: Iterable[str]) -> None:
@@ -36,56 +37,33 @@ def set_modes(module: nn.Module) -> None:
             part.eval()
 
 
-def make_optimizer(stage: Stage, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
-    moving = [p for p in parameters if p.requires_grad and p.numel()]
-    if not moving:
-        raise BdrError(f"stage '{stage.name}' moves no parameter: its `train` {stage.train} fits none")
-    fast = device.type == "cuda"
-    # A learning rate on the device can change without capturing the graph again.
-    lr = torch.tensor(stage.lr, device=device) if fast else stage.lr
-    if stage.optimizer == "adamw":
-        return torch.optim.AdamW(moving, lr, weight_decay=stage.weight_decay, fused=fast, capturable=fast)
-    if stage.optimizer == "sgd":
-        return torch.optim.SGD(moving, lr, stage.momentum, weight_decay=stage.weight_decay, fused=fast or None)
-    raise UsageError(f"no optimiser '{stage.optimizer}'; there are {', '.join(OPTIMIZERS)}")
+class Awake(NamedTuple):
+    """What moves and what trains in some parts now, so that it can be so again without asking every name."""
 
+    moving: list[tuple[nn.Parameter, bool]]
+    modes: list[tuple[nn.Module, bool]]
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate
+    @classmethod
+    def now(cls, parts: Sequence[nn.Module]) -> Awake:
+        moving = [(parameter, parameter.requires_grad) for part in parts for parameter in part.parameters()]
+        return cls(moving, [(module, module.training) for part in parts for module in part.modules()])
 
-
-class EpochLog(NamedTuple):
-    """What an epoch came to: a value a step for every term, read from the device once."""
-
-    epoch: int
-    rate: float
-    names: tuple[str, ...]
-    values: np.ndarray  # (steps, terms)
-    weights: dict[str, float]
-    seconds: float
-    images: int
-
-    @property
-    def terms(self) -> tuple[str, ...]:
-        """The names of what is minimised."""
-        return tuple(name for name in self.names if name not in WATCHED)
-
-    def term(self, name: str) -> np.ndarray:
-        if name not in self.names:
-            return np.full(len(self.values), np.nan, np.float32)
-        return self.values[:, self.names.index(name)]
+    def again(self) -> None:
+        for parameter, moves in self.moving:
+            parameter.requires_grad_(moves)
+            if not moves:
+                parameter.grad = None
+        for module, mode in self.modes:
+            module.training = mode
 
 
 class Fit:
-    """A stage under way. It can be left after any step, and entered again there."""
+    """A stage under way, of parts that are awake for it. It can be left after any step, and entered again there."""
 
     def __init__(self, objective: Objective, stage: Stage, number: int | str, pool: Pool, engine: str) -> None:
         self.objective, self.stage, self.number, self.pool = objective, stage, number, pool
         parts, device = objective.parts, pool.store.device
+        self.awake = Awake.now(parts)
         self.optimizer = make_optimizer(stage, (p for part in parts for p in part.parameters()), device)
         self.steps = pool.steps(stage, number)
         now = [torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)]
@@ -95,6 +73,10 @@ class Fit:
         # A pool smaller than a batch is a shape of its own, in every phase another, and not worth compiling.
         whole = pool.batch_size(stage, number) == stage.batch
         self.step: Step = make_step(engine, eager, state, whole)
+
+    def wake(self) -> None:
+        """Once more as it was when this was made, after another fit of the same parts has had its turn."""
+        self.awake.again()
 
     def epoch(
         self, epoch: int, first: int, before: Tensor | None, after_step: Callable[[int, Tensor], None]

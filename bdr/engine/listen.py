@@ -1,12 +1,38 @@
-"""Who wants to know how a run goes: a terminal, a log, nobody."""
+"""Who wants to know how a run goes: a terminal, a log, nobody; and what an epoch tells them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from bdr.engine.fit import EpochLog
+import numpy as np
+
+from bdr.records.steps import CE_OLD, GRADIENTS
 from bdr.types import Phase, Stage
+
+WATCHED = (CE_OLD, *GRADIENTS)  # beside the terms, and never minimised
+
+
+class EpochLog(NamedTuple):
+    """What an epoch came to: a value a step for every term, read from the device once."""
+
+    epoch: int
+    rate: float
+    names: tuple[str, ...]
+    values: np.ndarray  # (steps, terms)
+    weights: dict[str, float]
+    seconds: float
+    images: int
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The names of what is minimised."""
+        return tuple(name for name in self.names if name not in WATCHED)
+
+    def term(self, name: str) -> np.ndarray:
+        if name not in self.names:
+            return np.full(len(self.values), np.nan, np.float32)
+        return self.values[:, self.names.index(name)]
 
 
 class Listener:

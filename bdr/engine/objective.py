@@ -12,11 +12,8 @@ from bdr.errors import BdrError
 from bdr.losses import cross_entropy, old_mass
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin, compose
+from bdr.records.steps import CE_OLD
 from bdr.types import Batch, Outputs, Phase, Stage
-
-CE_OLD = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge stands, for every method
-GRADIENTS = ("gradient_old", "gradient_new")  # how hard they pull at the last layer, in runs that are analysed
-WATCHED = (CE_OLD, *GRADIENTS)  # beside the terms, and never minimised
 
 
 def checked(terms: object, method: Method) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from bdr.errors import BdrError, UsageError
 from bdr.fusing import fusing, mark_growing
 from bdr.nets.base import Backbone, Frozen, Network
 from bdr.plugins.base import Plugin
-from bdr.types import Batch, Clock
+from bdr.types import OPTIMIZERS, Batch, Clock, Stage
 
 WARM_UPS = 3
 SIDE_STREAMS = 3
@@ -285,6 +285,28 @@ def make_step(engine: str, eager: EagerStep, state: Iterable[Tensor], whole: boo
     return GraphStep(compiled, eager, state) if engine == "graph" else compiled
 
 
+def make_optimizer(stage: Stage, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+    moving = [p for p in parameters if p.requires_grad and p.numel()]
+    if not moving:
+        raise BdrError(f"stage '{stage.name}' moves no parameter: its `train` {stage.train} fits none")
+    fast = device.type == "cuda"
+    # A learning rate on the device can change without capturing the graph again.
+    lr = torch.tensor(stage.lr, device=device) if fast else stage.lr
+    if stage.optimizer == "adamw":
+        return torch.optim.AdamW(moving, lr, weight_decay=stage.weight_decay, fused=fast, capturable=fast)
+    if stage.optimizer == "sgd":
+        return torch.optim.SGD(moving, lr, stage.momentum, weight_decay=stage.weight_decay, fused=fast or None)
+    raise UsageError(f"no optimiser '{stage.optimizer}'; there are {', '.join(OPTIMIZERS)}")
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
 def give_back(device: torch.device) -> None:
     """What the graphs of a stage that is over still hold: other runs may want it."""
     if device.type == "cuda":
@@ -321,12 +343,23 @@ def eager_between_steps(engine: str) -> contextlib.AbstractContextManager[object
 
 def set_precision(part: nn.Module, precision: str, device: torch.device) -> None:
     """Backbones in bfloat16 under `bf16`; convolutions in TensorFloat-32 under `tf32`; channels last on a GPU."""
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
     for module in part.modules():
         if isinstance(module, Network):
             module.precision = torch.bfloat16 if precision == "bf16" else None
+            module.tf32 = precision == "tf32"
     if device.type == "cuda":
         part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+@contextlib.contextmanager
+def convolving_as(part: nn.Module) -> Iterator[None]:
+    """Inside, convolutions are as precise as the part's networks say; outside, as the process has them."""
+    cudnn, before = torch.backends.cudnn, torch.backends.cudnn.allow_tf32
+    cudnn.allow_tf32 = any(module.tf32 for module in part.modules() if isinstance(module, Network))
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32 = before
 
 
 def choose_precision(precision: str, device: torch.device) -> str:

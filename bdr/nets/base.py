@@ -164,6 +164,7 @@ class Network(nn.Module, Generic[H]):
         super().__init__()
         self.backbone, self.head = backbone, head
         self.precision: torch.dtype | None = None  # set by the engine: bfloat16, or None for plain float32
+        self.tf32 = False  # set by the engine: whether convolutions in float32 may be those of TensorFloat-32
 
     def forward(self, x: Tensor) -> Outputs:
         with torch.autocast(x.device.type, dtype=self.precision or torch.bfloat16, enabled=self.precision is not None):

@@ -56,6 +56,9 @@ class Series:
             raise damaged(packed, error) from error
 
 
-STEPS = Series("steps", ("phase", "stage", "ce_old", "distillation"))
-ANALYSIS = Series("analysis", ("phase", "gradient_old", "gradient_new"))  # of the first stage, with --analyse
+CE_OLD = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge stands, for every method
+GRADIENTS = ("gradient_old", "gradient_new")  # how hard they pull at the last layer, in runs that are analysed
+
+STEPS = Series("steps", ("phase", "stage", CE_OLD, "distillation"))
+ANALYSIS = Series("analysis", ("phase", *GRADIENTS))  # of the first stage, with --analyse
 EVERY_SERIES = (STEPS, ANALYSIS)

@@ -12,8 +12,7 @@ from typing import Any
 
 from bdr.commands.looking import print_comparison
 from bdr.describe import SIDE_BY_SIDE
-from bdr.engine.run import Interrupted
-from bdr.errors import BdrError, UsageError
+from bdr.errors import BdrError, Interrupted, UsageError
 from bdr.records import Run, open_whole
 from bdr.sweep import mps
 from bdr.sweep.crew import WAITING, Crew

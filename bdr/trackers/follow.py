@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bdr.engine.fit import EpochLog
-from bdr.engine.listen import Listener
+from bdr.engine.listen import EpochLog, Listener
 from bdr.records import Run, is_done
 from bdr.trackers import open_tracker
 from bdr.trackers.points import Unread

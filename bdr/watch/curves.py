@@ -9,6 +9,7 @@ import numpy as np
 
 from bdr.metrics import first_stage
 from bdr.records import Run
+from bdr.records.steps import CE_OLD
 from bdr.watch.epochs import Epochs
 
 MOST_EPOCHS = 400  # points of a loss curve
@@ -54,7 +55,7 @@ def steps_per_epoch(run: Run, epochs: Epochs, phase: int, steps: int) -> int:
 
 def destruction_curve(run: Run, epochs: Epochs, phase: int) -> dict[str, Any] | None:
     """The loss on old classes over the first stage of a phase: a mean over one epoch, more finely at the beginning."""
-    series = first_stage(run, phase, "ce_old")
+    series = first_stage(run, phase, CE_OLD)
     if not np.isfinite(series).any():
         return None
     window = steps_per_epoch(run, epochs, phase, len(series))

@@ -8,6 +8,7 @@ import numpy as np
 
 from bdr.errors import UsageError
 from bdr.records import Run
+from bdr.records.steps import GRADIENTS
 from bdr.report.groups import Group
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
@@ -57,8 +58,7 @@ def draw(asked: Asked) -> Drawing:
 
 
 def phases_with(run: Run) -> list[int]:
-    wanted = {"gradient_old", "gradient_new"}
-    return [phase for phase in incremental_phases(run) if wanted <= run.analysis(phase).keys()]
+    return [phase for phase in incremental_phases(run) if set(GRADIENTS) <= run.analysis(phase).keys()]
 
 
 def shown_phase(runs: list[Run], asked: int | None) -> int:
@@ -81,7 +81,8 @@ def no_gradients(pair: Pair) -> UsageError:
 
 def norms(run: Run, phase: int) -> tuple[np.ndarray, np.ndarray]:
     series = run.analysis(phase)
-    return np.asarray(series["gradient_new"], float), np.asarray(series["gradient_old"], float)
+    old, new = (np.asarray(series[name], float) for name in GRADIENTS)
+    return new, old
 
 
 def quotient(new: np.ndarray, old: np.ndarray) -> np.ndarray:

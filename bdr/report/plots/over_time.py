@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bdr.records import Run
+from bdr.records.steps import GRADIENTS
 from bdr.report.groups import Group
 from bdr.report.html import Html, join, tag
 from bdr.report.plots.choice import common, mean_and_spread, short_names
@@ -90,10 +91,10 @@ def _drawn(
 def ratio_of(run: Run, phase: int) -> np.ndarray:
     """New over old gradient norm, both averaged over an epoch, a value a step; empty where nothing was analysed."""
     found = run.analysis(phase)
-    if not {"gradient_old", "gradient_new"} <= found.keys():
+    if not set(GRADIENTS) <= found.keys():
         return np.zeros(0)
     # one batch may have hardly any gradient of old classes: a mean of ratios would tell of that batch alone
-    old, new = (smoothly(found[f"gradient_{part}"], steps_per_epoch(run, phase)) for part in PARTS)
+    old, new = (smoothly(found[name], steps_per_epoch(run, phase)) for name in GRADIENTS)
     return np.divide(new, old, out=np.full(len(old), np.nan), where=(old > 0) & (new > 0))
 
 

@@ -1,0 +1,139 @@
+"""A method with its plug-ins and its memory, led from phase to phase. It writes nothing and knows no folder.
+
+A phase is begun, each of its stages is begun, opened, fitted by whoever leads and ended, and the phase is ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from bdr.data.memory import Memory
+from bdr.data.pool import Pool, Store
+from bdr.engine.analyse import gradient_norms
+from bdr.engine.fit import Fit, set_modes, set_moving
+from bdr.engine.objective import Objective, old_loss
+from bdr.engine.step import convolving_as, eager_between_steps, set_precision
+from bdr.methods.base import Method
+from bdr.plugins.base import Plugin
+from bdr.seeding import seed_of
+from bdr.types import Phase, Stage
+
+
+@dataclass
+class Learner:
+    """All that training changes, and what it takes to change it."""
+
+    phases: Sequence[Phase]
+    stages: Sequence[Sequence[Stage]]  # of each phase
+    train: Store
+    method: Method
+    plugins: Sequence[Plugin]
+    memory: Memory
+    seed: int
+    engine: str = "eager"
+    precision: str = "fp32"
+    replayed: list[int] = field(default_factory=list)  # the exemplars that this phase trains on
+    moving: list[str] = field(default_factory=list)  # what moves, as the beginnings of phase and stage left it
+
+    @property
+    def device(self) -> torch.device:
+        return self.train.device
+
+    def modules(self) -> dict[str, Method | Plugin]:
+        return {"method": self.method} | {f"plugins.{plugin.name}": plugin for plugin in self.plugins}
+
+    def settle(self) -> None:
+        """Puts all modules on the device, in the layout and precision of the run."""
+        for part in self.modules().values():
+            part.to(self.device)
+            set_precision(part, self.precision, self.device)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """All modules settled and the process as they want it; afterwards it is as it was."""
+        self.settle()
+        with eager_between_steps(self.engine), convolving_as(self.method):
+            yield
+
+    # A phase
+
+    def begin_phase(self, phase: Phase) -> Pool:
+        self.replayed = self.memory.rows("cpu").tolist()
+        pool = self.pool_of(phase)
+        torch.manual_seed(seed_of(self.seed, "phase", phase.index, "begin"))
+        self.method.begin(phase, pool)
+        self.settle()
+        return pool
+
+    def pool_of(self, phase: Phase) -> Pool:
+        """The images of a phase that has begun, here or before a stop."""
+        new = self.train.of_classes(phase.old, phase.seen)
+        replayed = torch.tensor(self.replayed, dtype=torch.long, device=self.device)
+        pool = Pool(self.train, phase, new, replayed, self.seed, self.method.held)
+        if self.memory.covers(phase):
+            pool.memory = self.memory.rows(self.device)
+        return pool
+
+    def end_phase(self, phase: Phase, pool: Pool) -> None:
+        """What a phase leaves to the next: exemplars, teacher, corrections, class means."""
+        if not self.memory.covers(phase):
+            self.select(phase, pool)
+        torch.manual_seed(seed_of(self.seed, "phase", phase.index, "end"))
+        self.method.end(phase, pool, self.memory.rows(self.device))
+        self.correct(phase)
+        self.settle()
+        self.method.remember(phase, pool, self.memory.rows(self.device))
+
+    def select(self, phase: Phase, pool: Pool) -> None:
+        self.memory.select(phase, pool, self.method.net)
+        pool.memory = self.memory.rows(self.device)
+
+    def correct(self, phase: Phase) -> None:
+        """What plug-ins have to say of the scores, kept with the model: whoever loads it reads the same."""
+        offsets = [plugin.correction(phase) for plugin in self.plugins if plugin.corrects]
+        if self.method.correction is not None and offsets:
+            self.method.correction.offset = torch.stack(offsets).sum(0)
+
+    # A stage of it
+
+    def begin_stage(self, phase: Phase, pool: Pool, number: int) -> None:
+        stage = self.stages[phase.index][number]
+        if stage.draw == "memory" and not self.memory.covers(phase):
+            self.select(phase, pool)
+        torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", number, "begin"))
+        self.method.begin_stage(stage, phase, pool)
+        self.settle()
+        census = pool.census(stage.draw, number)
+        for plugin in sorted(self.plugins, key=lambda plugin: "net" not in plugin.roles):  # others may copy it
+            if plugin.acts(phase, stage):
+                plugin.begin(phase, census, self.method.net)
+        self.settle()
+        self.moving = [name for name, p in self.method.named_parameters() if p.requires_grad]
+
+    def open_fits(self, phase: Phase, pool: Pool, number: int, analyse: bool = False) -> dict[str, Fit]:
+        """What a stage that has begun fits: its own objective, and the one that alternates with it."""
+        stage = self.stages[phase.index][number]
+        self.wake(stage)
+        watches = (old_loss, gradient_norms) if analyse and number == 0 else (old_loss,)
+        main = Fit(Objective(self.method, self.plugins, phase, stage, watches), stage, number, pool, self.engine)
+        if stage.alternate is None:
+            return {"optimizer": main}
+        self.wake(stage.alternate)
+        place = f"{number}.{stage.alternate.name}"
+        aside = Fit(Objective(self.method, (), phase, stage.alternate), stage.alternate, place, pool, self.engine)
+        main.wake()
+        return {"optimizer": main, "alternate": aside}
+
+    def wake(self, stage: Stage) -> None:
+        """What the stage trains may move, and all that rests is in eval mode."""
+        set_moving(self.method, stage.train or self.moving)
+        for part in self.modules().values():
+            set_modes(part)
+
+    def end_stage(self) -> None:
+        """What the stage alone has put to rest may move again."""
+        set_moving(self.method, self.moving)

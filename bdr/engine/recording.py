@@ -1,0 +1,125 @@
+"""What a run leaves in its folder and tells its listener: epochs, phases, notes, and why it failed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+
+from bdr.data.exemplars import checksums_of_classes, tell
+from bdr.data.pool import Store
+from bdr.engine.analyse import Snapshots, gradient_norms
+from bdr.engine.checkpoint import save_model
+from bdr.engine.evaluate import measure, predict
+from bdr.engine.fit import Fit
+from bdr.engine.learner import Learner
+from bdr.engine.listen import EpochLog, Listener
+from bdr.errors import Interrupted
+from bdr.plugins.base import Plugin
+from bdr.records import RunWriter
+from bdr.records.steps import CE_OLD, GRADIENTS
+from bdr.types import Phase
+
+LONGEST = 1000  # letters of a failure in the log
+
+
+@dataclass
+class Recording:
+    """The records of a run under way."""
+
+    writer: RunWriter
+    listener: Listener
+    learner: Learner
+    test: Store
+    validation: Store | None
+    classes: Sequence[str]  # names, in order of arrival
+    keep: str  # whose models: "none", "last", "all"
+
+    def note(self, text: str) -> None:
+        self.writer.log(text)
+        self.listener.note(text)
+
+    @contextmanager
+    def heard_warnings(self) -> Iterator[None]:
+        """Warnings of plug-ins and libraries go into the run's log and to the listener."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = lambda message, *_, **__: self.note(f"warning: {message}")
+            yield
+
+    @contextmanager
+    def logged_failure(self) -> Iterator[None]:
+        """What ends a run, other than a wish, goes into its log: those who read its folder alone should know."""
+        try:
+            yield
+        except Interrupted:
+            raise
+        except Exception as error:
+            with suppress(Exception):  # a disk that fails is the error rather than a reason to hide it
+                self.writer.log(shorten(f"failed: {type(error).__name__}: {error}", LONGEST, placeholder=" ..."))
+            raise
+        finally:
+            self.writer.close()
+
+    # Epochs
+
+    def epoch(self, fit: Fit, log: EpochLog) -> None:
+        objective, phase = fit.objective, fit.objective.phase
+        self.means(fit, log, objective.plugins)
+        if not phase.first:
+            distillation = log.term(objective.method.distillation or "")
+            self.writer.steps(phase.index, int(fit.number), log.term(CE_OLD), distillation)
+            if gradient_norms in objective.watches:
+                self.writer.analysis(phase.index, *map(log.term, GRADIENTS))
+        self.listener.epoch_ends(phase, fit.stage, log)
+
+    def means(self, fit: Fit, log: EpochLog, plugins: Sequence[Plugin]) -> None:
+        """A line of every term's mean, and of what these plug-ins have to report."""
+        phase, net = fit.objective.phase, fit.objective.method.net
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without any old-class sample
+            terms = {name: float(np.nanmean(log.term(name))) for name in log.names if name not in GRADIENTS}
+        loss = sum(log.weights.get(name, 1.0) * terms[name] for name in log.terms)
+        line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
+        speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
+        told = {plugin.name: plugin.report(phase, net) for plugin in plugins}
+        state = {name: {key: float(value) for key, value in each.items()} for name, each in told.items() if each}
+        self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)
+
+    # Phases
+
+    def measured(self, phase: Phase) -> dict[str, Any]:
+        """Predicts, stores the predictions, and measures what is said of a phase at once."""
+        line: dict[str, Any] = {"phase": phase.index, "old": phase.old, "seen": phase.seen}
+        boundaries = [(p.old, p.seen) for p in self.learner.phases[: phase.index + 1]]
+        for split, store in {"test": self.test, "val": self.validation}.items():
+            if store is not None:
+                found = predict(self.learner.method, store, phase.seen)
+                self.writer.predictions(phase.index, found.labels, found.readouts, split)
+                measured = measure(found, phase, boundaries)
+                line |= measured if split == "test" else {"val": measured["accuracy"]}
+        return line
+
+    def phase(self, phase: Phase, line: dict[str, Any], snapshots: Snapshots | None) -> None:
+        """All that a phase leaves; its line comes last, for a phase that has one is whole."""
+        memory, last = self.learner.memory, phase is self.learner.phases[-1]
+        self.writer.memory(phase.index, dict(zip(self.classes, memory.exemplars, strict=False)))
+        if last:
+            self.writer.exemplars(phase.index, self.told_exemplars(phase))
+        if snapshots is not None:
+            self.writer.snapshots(phase.index, snapshots.arrays())
+        if self.keep == "all" or (self.keep == "last" and last):
+            save_model(self.writer.path / f"phase-{phase.index:02d}" / "model", self.learner.method)
+        self.writer.phase(line)
+
+    def told_exemplars(self, phase: Phase) -> dict[str, Any]:
+        """For whoever extends this run on a data set whose rows are others."""
+        kept = tell(self.learner.train, self.learner.memory.exemplars)
+        told = {name: [each._asdict() for each in mine] for name, mine in zip(self.classes, kept, strict=False)}
+        tests = dict(zip(self.classes, checksums_of_classes(self.test, phase.seen), strict=False))
+        return {"exemplars": told, "tests": tests}
