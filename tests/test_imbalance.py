@@ -295,7 +295,7 @@ def test_resampling_where_nothing_draws_all_is_refused(tmp_path):
 
 
 def test_resampling_changes_the_draw_of_later_phases_and_nothing_else(tmp_path):
-    plain, drawn = (plan(tmp_path / what, what).experiment for what in ("runs:TwoStages", "runs:TwoStages+resample"))
+    plain, drawn = (plan(tmp_path / what, what).learner for what in ("runs:TwoStages", "runs:TwoStages+resample"))
     changed = [
         (a.name, b.draw)
         for one, two in zip(plain.stages, drawn.stages, strict=True)

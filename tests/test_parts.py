@@ -55,7 +55,7 @@ class Shapeless(Backbone):
 
 
 def made(tmp_path, what, *settings, **fields):
-    return plan(tmp_path / "run", what, settings=settings, **(FLAT | fields)).experiment
+    return plan(tmp_path / "run", what, settings=settings, **(FLAT | fields)).learner
 
 
 def test_a_plug_in_may_have_settings_that_are_called_what_others_are_handed(tmp_path):
