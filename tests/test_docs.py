@@ -9,6 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import measured
 import numpy as np
 import pytest
 import typer
@@ -238,6 +239,15 @@ def test_the_page_of_a_method_has_its_training(name, data):
 def test_the_page_of_a_plug_in_has_its_settings_with_their_defaults(page):
     settings = {field: str(default) for field, (_, default) in fields_of(PLUGINS[page.stem]).items()}
     assert {row[0]: row[1] for row in rows_below(page, "## Settings")} == settings
+
+
+@pytest.mark.parametrize("name", measured.pages())
+def test_a_page_has_what_was_measured(name):
+    assert measured.parted(measured.pages()[name])[1] == measured.section(name), "type: python tests/measured.py"
+
+
+def test_the_table_of_digits_is_what_was_measured():
+    assert measured.table_in(DOCS / "reproduction.md", measured.ON_DIGITS) == measured.digits_table()
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -29,6 +29,7 @@ from bdr.report import (
     run_sheet,
 )
 from bdr.report.groups import group_runs, protocol_notes
+from bdr.report.protocols import cut_short
 from bdr.types import Stage
 
 
@@ -95,6 +96,19 @@ def test_a_title_names_further_facts_that_differ(tmp_path):
         "digits B4 S2, 3 per class, net resnet18",
         "digits B4 S2, 3 per class, net resnet32",
     ]
+
+
+def test_a_title_says_that_runs_were_cut_short(tmp_path):
+    whole, cut = {"classes": 10, "phases": 4}, {"classes": 10, "phases": 2}
+    assert titles(tmp_path, whole, cut) == [
+        "digits B4 S2, 3 per class, phases 4",
+        "digits B4 S2, 3 per class, first 2 of 4 phases",
+    ]
+    alone = comparison_sheets(compare([with_protocol(tmp_path / "alone", **cut)]))
+    assert [sheet.title for sheet in alone] == ["digits B4 S2, 3 per class, first 2 of 4 phases"]
+    assert cut_short({"classes": 10, "base": 0, "step": 3, "phases": 4}) == []
+    assert cut_short({"classes": 10, "base": 0, "step": 3, "phases": 3}) == ["first 3 of 4 phases"]
+    assert cut_short({"classes": 10, "base": 4, "step": 2, "phases": 1, "extends": "x"}) == []
 
 
 def test_a_title_leaves_out_what_its_other_facts_decide(tmp_path):

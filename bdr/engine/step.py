@@ -227,9 +227,10 @@ class GraphStep:
 
 
 def tried_convolutions() -> contextlib.AbstractContextManager[object]:
-    """Inside, cuDNN times its algorithms once for every shape of convolution and keeps the fastest."""
+    """Inside, cuDNN times all its algorithms once for every shape of convolution and keeps the fastest."""
     now = torch.backends.cudnn
-    return now.flags(enabled=now.enabled, benchmark=True, deterministic=now.deterministic, allow_tf32=now.allow_tf32)
+    as_now = {"enabled": now.enabled, "deterministic": now.deterministic, "allow_tf32": now.allow_tf32}
+    return now.flags(benchmark=True, benchmark_limit=0, **as_now)  # 0: no limit to how many
 
 
 @contextlib.contextmanager

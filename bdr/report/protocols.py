@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,8 +75,19 @@ def title_of(facts: dict[str, Any], further: Sequence[str]) -> str:
     named = facts | {"data": PROPER_NAMES.get(str(facts.get("data")), facts.get("data"))}
     first = " ".join(form.format(named[fact]) for fact, form in NAMED_FIRST.items() if facts.get(fact) is not None)
     memory = [str(facts["memory"])] if "memory" in facts else []
-    told = [f"{fact.replace('_', ' ')} {in_words(facts[fact])}" for fact in further if facts.get(fact) is not None]
-    return ", ".join([*([first] if first else []), *memory, *told])
+    cut = cut_short(facts)
+    telling = [fact for fact in further if facts.get(fact) is not None and not (cut and fact == "phases")]
+    told = [f"{fact.replace('_', ' ')} {in_words(facts[fact])}" for fact in telling]
+    return ", ".join([*([first] if first else []), *memory, *cut, *told])
+
+
+def cut_short(facts: dict[str, Any]) -> list[str]:
+    """`first 2 of 6 phases` where a run was told to end before all classes have come: its average is no whole run's."""
+    classes, base, step, phases = (facts.get(name) for name in ("classes", "base", "step", "phases"))
+    if facts.get("extends") or not (classes and step and phases) or base is None:
+        return []
+    planned = math.ceil((classes - base) / step) + bool(base)
+    return [f"first {phases} of {planned} phases"] if phases < planned else []
 
 
 def in_words(value: Any) -> str:

@@ -13,6 +13,7 @@ from bdr.records import Run
 from bdr.records.files import plain
 from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes, readout_of
 from bdr.report.pairing import paired_differences, references_of
+from bdr.report.protocols import cut_short
 from bdr.report.sheets import Sheet
 
 COLUMNS = {
@@ -68,13 +69,15 @@ def with_spread(value: OverSeeds, sign: bool = False) -> str:
 def comparison_sheets(comparison: Comparison, title: str = "Comparison") -> list[Sheet]:
     """A table a protocol, a row a method: mean ± spread over seeds, and the paired difference of the average.
 
-    One table alone has the given title, several have those of their protocols; the last one has the notes of all.
+    One table alone has the given title, unless its runs were cut short; several have those of their protocols. The last
+    one has the notes of all.
     """
     sharing = by_protocol(comparison.groups)
+    alone = len(sharing) == 1 and not cut_short(comparison.groups[0].runs[0].protocol)
     header = ["method", "seeds", "average", *(["gain"] if _has_gains(comparison) else []), *list(COLUMNS.values())[1:]]
     rows = {id(group): row for group, row in zip(comparison.groups, _rows(comparison), strict=True)}
     sheets = [
-        Sheet(title if len(sharing) == 1 else groups[0].protocol, header, [rows[id(group)] for group in groups])
+        Sheet(title if alone else groups[0].protocol, header, [rows[id(group)] for group in groups])
         for groups in sharing
     ]
     return [*sheets[:-1], replace(sheets[-1], notes=[*_reading(comparison), *comparison.notes])]

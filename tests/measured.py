@@ -1,0 +1,129 @@
+"""What the pages of methods and plug-ins say under "Measured", and the table of digits, from what is in `results/`.
+
+`python tests/measured.py` writes it into the pages; tests/test_docs.py checks that it is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from bdr.methods import METHODS
+from bdr.metrics import OverSeeds
+from bdr.paper.cells import load_cells
+from bdr.paper.found import Results, gather
+from bdr.paper.sheets import setting_of
+from bdr.paper.verdicts import Judged, judge
+from bdr.report.tables import number, with_spread
+
+HOME = Path(__file__).resolve().parents[1]
+RECORDS = HOME / "results"
+DIGITS = RECORDS / "digits" / "methods.json"  # what `bdr show runs --json` printed of them
+TABLES = ("T2", "T3", "T4", "T6", "T8")
+HEADING = "\n## Measured\n"
+ON_DIGITS = "Every method on digits"
+
+
+@functools.cache
+def records() -> Results:
+    return gather([RECORDS])
+
+
+@functools.cache
+def reached() -> list[Judged]:
+    """The cells of average accuracy that there are runs for."""
+    cells = [cell for cell in load_cells() if cell.table in TABLES and cell.metric.startswith("avg_acc")]
+    return [each for each in judge(cells, records(), "corrected", 0.5) if each.values]
+
+
+def concerns(spec: str, name: str) -> bool:
+    """A method's page has it alone and with BDR; that of a plug-in all that it is part of."""
+    method, *plugins = spec.split("+")
+    return method == name and plugins in ([], ["bdr"]) if name in METHODS else name in plugins
+
+
+def row_of(each: Judged) -> str:
+    assert each.wanted is not None
+    run, cell = f"`{each.wanted.spec}`", each.cell
+    figures = number(cell.value), with_spread(each.ours), str(len(each.values)), number(each.difference, sign=True)
+    return "| " + " | ".join([run, cell.table, cell.dataset, setting_of(cell), *figures]) + " |"
+
+
+def on_cifar(name: str) -> list[str]:
+    rows = [row_of(each) for each in reached() if each.wanted and concerns(each.wanted.spec, name)]
+    if not rows:
+        return ["On CIFAR-100 not yet."]
+    head = "Average incremental accuracy, mean ± standard deviation over n training seeds, beside the paper's number:"
+    columns = "| run | table | data | setting | paper | ours | n | difference |"
+    return [head, "", columns, "|---|---|---|---|---:|---:|---:|---:|", *rows]
+
+
+@functools.cache
+def digits() -> dict[str, dict[str, Any]]:
+    """What was measured of every method and plug-in, by its name."""
+    return {group["method"].split(" ")[0]: group for group in json.loads(DIGITS.read_text())["groups"]}
+
+
+def values_of(group: dict[str, Any], *names: str) -> list[str]:
+    """`68.37 ± 0.21` for each."""
+    found = [group["values"][name] for name in names]
+    return [with_spread(OverSeeds(each["mean"], each["spread"], each["n"])) for each in found]
+
+
+def digits_row(spec: str) -> str:
+    """Its gain is over the row without the last plug-in, ± the standard error."""
+    group = digits()[spec]
+    gain = (group["difference_to_reference"] or {}).get("average") if "+" in spec else None
+    gained = "" if gain is None else with_spread(OverSeeds(gain["mean"], gain["spread"], gain["n"]), sign=True)
+    kept, figures = group["protocol"].rpartition(", ")[2], values_of(group, "average", "old", "new", "destruction_peak")
+    return "| " + " | ".join([f"`{spec}`", kept, figures[0], gained, *figures[1:]]) + " |"
+
+
+def digits_table() -> list[str]:
+    head = "| run | exemplars | average | gain | old | new | destruction peak |"
+    return [head, "|---|---|---:|---:|---:|---:|---:|", *map(digits_row, digits())]
+
+
+def on_digits(name: str) -> list[str]:
+    """A method alone and with BDR; a plug-in beside what it was added to."""
+    base = name if name in METHODS else f"ucir+cwd+{name}" if name != "aanet" else "ucir+aanet"
+    compared = [base, f"{base}+bdr"] if name in METHODS or name == "aanet" else ["ucir+cwd", base, "ucir+cwd+bdr"]
+    found = [f"`{spec}` {values_of(digits()[spec], 'average')[0]}" for spec in compared if spec in digits()]
+    if base not in digits():
+        return []
+    head = "On handwritten digits, five seeds ([all methods](../reproduction.md#every-method-on-digits)):"
+    return ["", head, ", ".join(found) + "."]
+
+
+def section(name: str) -> str:
+    return "\n".join(["", *on_cifar(name), *on_digits(name), ""])
+
+
+def pages() -> dict[str, Path]:
+    found = [*(HOME / "docs" / "methods").glob("*.md"), *(HOME / "docs" / "plugins").glob("*.md")]
+    return {page.stem: page for page in sorted(found)}
+
+
+def parted(page: Path) -> tuple[str, str]:
+    """A page before the section and the section, which is its last."""
+    before, _, after = page.read_text().partition(HEADING)
+    return before, after
+
+
+def table_in(page: Path, heading: str) -> list[str]:
+    text = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def write() -> None:
+    for name, page in pages().items():
+        page.write_text(parted(page)[0] + HEADING + section(name))
+    page = HOME / "docs" / "reproduction.md"
+    before = "\n".join(table_in(page, ON_DIGITS))
+    page.write_text(page.read_text().replace(before, "\n".join(digits_table())))
+
+
+if __name__ == "__main__":
+    write()
