@@ -76,8 +76,8 @@ def digits_row(spec: str) -> str:
     """Its gain is over the row without the last plug-in, ± the standard error."""
     group = digits()[spec]
     gain = (group["difference_to_reference"] or {}).get("average") if "+" in spec else None
-    gained = "" if gain is None else with_spread(OverSeeds(gain["mean"], gain["spread"], gain["n"]), sign=True)
-    kept, figures = group["protocol"].rpartition(", ")[2], values_of(group, "average", "old", "new", "destruction_peak")
+    gained = "" if gain is None else with_spread(OverSeeds(*gain.values()), sign=True)
+    kept, figures = group["protocol"].split(", ")[1], values_of(group, "average", "old", "new", "destruction_peak")
     return "| " + " | ".join([f"`{spec}`", kept, figures[0], gained, *figures[1:]]) + " |"
 
 
