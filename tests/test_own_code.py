@@ -114,3 +114,19 @@ def test_code_that_was_cut_off_with_its_phase_does_not_count_any_more():
     assert with_code(info, {"mine": "c"}, phase=3) == info
     assert with_code(info, {"mine": "b"}, phase=2) == {**info, "own_code_since": since[:1]}
     assert with_code(info, {"mine": "a"}, phase=0) == {"own_code": {"mine": "a"}}
+
+
+def test_a_run_that_is_extended_by_other_code_says_so(module, tmp_path):
+    fields = {
+        "net": "runs:flat",
+        "base": 4,
+        "step": 3,
+        "memory": "3/class",
+        "device": "cpu",
+        "set": {"stage.epochs": 1},
+    }
+    path = api.run("edited:Mine", "digits", out=tmp_path / "run", phases=2, **fields).path
+    assert api.plan_extension(path)[1] == []
+    edit(module)
+    _, notes = api.plan_extension(path)
+    assert notes == [f"warning: edited changed since {path} was trained: it is extended by other code"]
