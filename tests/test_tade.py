@@ -9,13 +9,14 @@ import torch.nn.functional as F
 from runs import Position, assert_equal, lines, plan, read_state, train, train_until
 from small import make_flat
 from test_engine import World
+from torch import nn
 
 import bdr
 from bdr import api
 from bdr.errors import UsageError
 from bdr.losses import cosine_distance, cross_entropy
 from bdr.nets import NETS, CosineHead, ExpertHeads, Experts, Levelled, LinearHead, Network, Teacher
-from bdr.nets.base import Level, lay_out, layouts_of
+from bdr.nets.base import Divisible, Level, lay_out, layouts_of
 from bdr.nets.resnet_cifar import ResNet
 from bdr.nets.small import SmallNet
 from bdr.paper.cells import load_cells
@@ -566,8 +567,15 @@ def test_a_backbone_of_ones_own_says_what_its_last_level_is():
         def level(self, index, x, gates=None):
             return Level.last(x, relu=True)
 
-    with pytest.raises(UsageError, match="Own has none of its own"):
-        TADE().net(lambda head, **options: Network(Own(), head(64)))(LinearHead)
+    class Single(Own, Divisible):
+        """Says it, and has no other."""
+
+        def last_level(self):
+            return nn.Identity()
+
+    for backbone, lacks in ((Own(), "Own has none of its own"), (Single(), "Single has no level before it")):
+        with pytest.raises(UsageError, match=lacks):
+            TADE().net(lambda head, backbone=backbone, **options: Network(backbone, head(64)))(LinearHead)
 
 
 def test_the_rows_of_table_8_are_runs_of_ucir_with_cwd():

@@ -75,10 +75,11 @@ class TADE(Prior):
     def check(self, net: Network[Any]) -> None:
         """Its last level and its head can be there three times."""
         backbone, head = net.backbone, net.head
-        if not isinstance(backbone, Divisible):
+        if not isinstance(backbone, Divisible) or backbone.depth < 2:
+            lacks = "no level before it" if isinstance(backbone, Divisible) else "none of its own"
             raise UsageError(
-                f"'{self.name}' has the last level of the network three times, and {type(backbone).__name__} has none "
-                "of its own: use --net resnet18, resnet32 or small, or give yours a `last_level` (bdr.nets.Divisible)"
+                f"'{self.name}' has the last level of the network three times, and {type(backbone).__name__} has "
+                f"{lacks}: use --net resnet18, resnet32 or small, or give yours a `last_level` (bdr.nets.Divisible)"
             )
         if not isinstance(head, LinearHead | CosineHead) or backbone.keeps_maps:
             needs = "the maps of a single last level" if backbone.keeps_maps else f"a single {type(head).__name__}"
