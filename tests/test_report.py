@@ -105,7 +105,7 @@ def test_a_title_says_that_runs_were_cut_short(tmp_path):
         "digits B4 S2, 3 per class, first 2 of 4 phases",
     ]
     alone = comparison_sheets(compare([with_protocol(tmp_path / "alone", **cut)]))
-    assert [sheet.title for sheet in alone] == ["digits B4 S2, 3 per class, first 2 of 4 phases"]
+    assert [sheet.title for sheet in alone] == ["Comparison, first 2 of 4 phases"]
     assert cut_short({"classes": 10, "base": 0, "step": 3, "phases": 4}) == []
     assert cut_short({"classes": 10, "base": 0, "step": 3, "phases": 3}) == ["first 3 of 4 phases"]
     assert cut_short({"classes": 10, "base": 4, "step": 2, "phases": 1, "extends": "x"}) == []

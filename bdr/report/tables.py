@@ -69,15 +69,14 @@ def with_spread(value: OverSeeds, sign: bool = False) -> str:
 def comparison_sheets(comparison: Comparison, title: str = "Comparison") -> list[Sheet]:
     """A table a protocol, a row a method: mean ± spread over seeds, and the paired difference of the average.
 
-    One table alone has the given title, unless its runs were cut short; several have those of their protocols. The last
-    one has the notes of all.
+    One table alone has the given title, several have those of their protocols; the last one has the notes of all.
     """
     sharing = by_protocol(comparison.groups)
-    alone = len(sharing) == 1 and not cut_short(comparison.groups[0].runs[0].protocol)
+    alone = ", ".join([title, *cut_short(comparison.groups[0].runs[0].protocol)])
     header = ["method", "seeds", "average", *(["gain"] if _has_gains(comparison) else []), *list(COLUMNS.values())[1:]]
     rows = {id(group): row for group, row in zip(comparison.groups, _rows(comparison), strict=True)}
     sheets = [
-        Sheet(title if alone else groups[0].protocol, header, [rows[id(group)] for group in groups])
+        Sheet(alone if len(sharing) == 1 else groups[0].protocol, header, [rows[id(group)] for group in groups])
         for groups in sharing
     ]
     return [*sheets[:-1], replace(sheets[-1], notes=[*_reading(comparison), *comparison.notes])]
