@@ -18,6 +18,7 @@ from bdr.bench.cases import (
     random_images,
 )
 from bdr.bench.growth import bench_growth, check_phases, line_through, show_growth
+from bdr.bench.kernels import Kernel, bench_kernels, show_kernels, summed
 from bdr.bench.parts import bench_augment, bench_herding, bench_scaling
 from bdr.bench.run import bench_steps
 from bdr.bench.start import bench_start, summary
@@ -113,6 +114,31 @@ def test_growth_is_measured_phase_by_phase_and_drawn_out(tmp_path, capsys) -> No
     assert 3.9 < lines["parameters"]["last_over_first"] < 4.2
     assert 49 < lines["parameters"]["extrapolated_over_first"] < 53
     assert "phase 49 is extrapolated, not measured" in capsys.readouterr().out
+
+
+def test_kernels_are_summed_by_kind_and_all_are_kept(tmp_path, capsys) -> None:
+    measured, kernels = bench_kernels("ucir+bdr", 1, "cpu", None, None, batch=8, steps=1)
+    show_kernels(measured, kernels, 3, tmp_path / "kernels.json")
+    kept, said = json.loads((tmp_path / "kernels.json").read_text()), capsys.readouterr().out
+    *kinds, everything = kept["rows"]
+    assert {"convolution", "batch norm"} <= {row["kind"] for row in kinds}
+    assert sum(row["us/step"] for row in kinds) == pytest.approx(everything["us/step"])
+    assert len(kept["kernels"]) == len(kernels) > 3
+    assert "A step of ucir+bdr in phase 1" in said
+    assert "The 3 longest" in said
+
+
+def test_a_kernel_is_of_the_first_kind_that_its_name_tells() -> None:
+    named = {
+        "sm90_xmma_fprop_implicit_gemm_bf16bf16": "convolution",
+        "triton_poi_fused__native_batch_norm_legit_relu_4": "compiled (Triton)",
+        "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64>": "matrix product",
+        "void at::native::multi_tensor_apply_kernel<...>": "optimiser and lists of tensors",
+        "Memset (Device)": "copying and filling",
+        "index_elementwise_kernel": "other",
+    }
+    assert {name: Kernel(name, 1, 1).kind for name in named} == named
+    assert summed([("a", 1.0), ("b", 5.0), ("a", 3.0)], 2) == [Kernel("b", 0.5, 2.5), Kernel("a", 1.0, 2.0)]
 
 
 def test_a_line_leaves_out_the_phases_in_which_not_all_has_grown() -> None:

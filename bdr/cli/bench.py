@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from bdr.bench.tables import Measured
 
 bench_app = typer.Typer(
-    invoke_without_command=True, help="Measure speed: steps, start, herding, augmentation, scaling, growth."
+    invoke_without_command=True, help="Measure speed: steps, kernels, start, herding, augmentation, scaling, growth."
 )
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")]
@@ -50,6 +51,26 @@ def bench_steps(
 
     cases = what or ["ucir", "ucir+cwd", "ucir+bdr"]
     measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out, analyse, phase)
+
+
+@bench_app.command("kernels")
+def bench_kernels(
+    what: Annotated[str, typer.Argument(help="The case.")] = "ucir+bdr",
+    phase: Annotated[int, typer.Option(help="The phase; 0 is the first.", min=0)] = 1,
+    engine: Annotated[str | None, typer.Option(help="eager, compile, graph.")] = None,
+    device: Device = None,
+    net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps that are looked at: 20 on a GPU, 2 on a CPU.", min=1)] = None,
+    top: Annotated[int, typer.Option(help="Kernels that are listed.", min=0)] = 15,
+    out: Out = None,
+) -> None:
+    """Where the time of a step goes: kernels by kind, and those that take longest."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # or torch's profiler says when it starts and stops
+    from bdr.bench.kernels import bench_kernels as measure
+    from bdr.bench.kernels import show_kernels
+
+    show_kernels(*measure(what, phase, device or "auto", engine, net, batch, steps), top, out)
 
 
 @bench_app.command("herding")

@@ -1,0 +1,126 @@
+"""The command `bdr bench kernels`: where the time of a step goes, kernel by kernel."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch.profiler import ProfilerActivity, profile
+
+from bdr.assemble import choose_device
+from bdr.bench.cases import SMALL, Shape, configuration, fits_of, learner_of, random_images, seconds_of_step, steps_of
+from bdr.bench.tables import Measured, keep, measured_table
+from bdr.describe import describe_device
+from bdr.engine.fit import Fit
+from bdr.engine.step import choose_engine
+
+# What the names of kernels and operations say of them; the first that fits.
+KINDS = {
+    "compiled (Triton)": ("triton",),
+    "convolution": ("conv", "xmma", "cudnn", "wgrad", "dgrad", "fprop", "implicit_gemm", "mkldnn"),
+    "matrix product": ("gemm", "cutlass", "cublas", "aten::mm", "addmm", "bmm", "linear"),
+    "batch norm": ("batch_norm", "bn_fw", "bn_bw"),
+    "optimiser and lists of tensors": ("multi_tensor", "foreach", "sgd", "adam"),
+    "copying and filling": ("memcpy", "memset", "copy", "fill", "zero_"),
+}
+OTHER = "other"
+LONGEST_NAME = 90
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What all calls of one kernel took in a step, on average."""
+
+    name: str
+    calls: float
+    microseconds: float
+
+    @property
+    def kind(self) -> str:
+        name = self.name.lower()
+        return next((kind for kind, words in KINDS.items() if any(word in name for word in words)), OTHER)
+
+
+def bench_kernels(
+    what: str, phase: int, device: str, engine: str | None, net: str | None, batch: int | None, steps: int | None
+) -> tuple[Measured, list[Kernel]]:
+    """A row a kind, and every kernel."""
+    where = choose_device(device)
+    gpu = where.type == "cuda"
+    shape = (Shape() if gpu else SMALL).up_to(phase)
+    fields: dict[str, Any] = {"device": str(where), "engine": choose_engine(engine or "auto", where)}
+    fields |= {"stage": {"batch": batch or (128 if gpu else 32)}} | ({"net": net} if net else {})
+    learner = learner_of(configuration(what, shape, fields), random_images(shape))
+    with learner.at_work():
+        fit = fits_of(learner, phase)[0]
+        fit.wake()
+        whole = 1e6 * seconds_of_step(fit, 10 * (steps or (20 if gpu else 2)))
+        kernels = profiled(fit, steps or (20 if gpu else 2))
+    title = f"A step of {what} in phase {phase}, {describe_device(where)['name']}, {fields['engine']}: {whole:,.0f} us"
+    measured = Measured(title, where)
+    for row in rows_by_kind(kernels, whole):
+        measured.add(row)
+    return measured, kernels
+
+
+def profiled(fit: Fit, steps: int) -> list[Kernel]:
+    """The kernels of so many steps on a GPU, the operations on a CPU; those that take longest first."""
+    gpu = fit.pool.store.device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as seen:
+        steps_of(fit, steps)
+        if gpu:
+            torch.cuda.synchronize()
+    return summed(((each.name, taken(each, gpu)) for each in seen.events() or () if on_device(each, gpu)), steps)
+
+
+def on_device(event: Any, gpu: bool) -> bool:
+    return not gpu or event.device_type == torch.autograd.DeviceType.CUDA
+
+
+def taken(event: Any, gpu: bool) -> float:
+    """Microseconds; of operations that call others, their own alone."""
+    return float(event.device_time_total if gpu else event.self_cpu_time_total)
+
+
+def summed(calls: Iterable[tuple[str, float]], steps: int) -> list[Kernel]:
+    times: dict[str, list[float]] = defaultdict(list)
+    for name, microseconds in calls:
+        times[name].append(microseconds)
+    kernels = [Kernel(name, len(each) / steps, sum(each) / steps) for name, each in times.items()]
+    return sorted(kernels, key=lambda kernel: -kernel.microseconds)
+
+
+def rows_by_kind(kernels: Sequence[Kernel], whole: float) -> list[dict[str, Any]]:
+    """Kernels side by side overlap, so that all may take longer than a step does."""
+    kinds = sorted({kernel.kind for kernel in kernels}, key=lambda kind: (kind == OTHER, kind))
+    rows = [row_of(kind, [kernel for kernel in kernels if kernel.kind == kind], whole) for kind in kinds]
+    return [*sorted(rows, key=lambda row: -row["us/step"]), row_of("all", kernels, whole)]
+
+
+def row_of(kind: str, kernels: Sequence[Kernel], whole: float) -> dict[str, Any]:
+    microseconds = sum(kernel.microseconds for kernel in kernels)
+    calls = sum(kernel.calls for kernel in kernels)
+    return {"kind": kind, "calls/step": calls, "us/step": microseconds, "% of a step": 100 * microseconds / whole}
+
+
+def row_of_kernel(kernel: Kernel) -> dict[str, Any]:
+    return {"us/step": kernel.microseconds, "calls/step": kernel.calls, "kernel": kernel.name}
+
+
+def show_kernels(measured: Measured, kernels: Sequence[Kernel], top: int, out: Path | None) -> None:
+    """The kinds, and of the kernels those that take longest; all of them in a file where one is wanted."""
+    console, longest = Console(highlight=False), Measured(f"The {min(top, len(kernels))} longest", measured.device)
+    for each in kernels[:top]:
+        longest.add(row_of_kernel(each) | {"kernel": each.name[:LONGEST_NAME]})
+    console.print(measured_table(measured))
+    if longest.rows:
+        console.print(measured_table(longest))
+    if out is not None:
+        found = {"title": measured.title, "rows": measured.rows, "kernels": [row_of_kernel(each) for each in kernels]}
+        keep(out, found, measured.device)
+        console.print(f"written: {out}", markup=False)
