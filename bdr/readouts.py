@@ -15,10 +15,10 @@ GROWN = 20.0  # a cosine scale that starts so needs no growing
 
 
 def readout_of(run: Run, phase: int, asked: str | None = None) -> str:
-    """The readout that is asked for, else the one by which the method is told, where the model has it."""
+    """The readout that is asked for, else the one by which the phase is told."""
     there = run.phases[phase]["accuracy"]
     if asked is None:
-        return run.readout if run.readout in there else "cnn"
+        return run.told_readout(phase)
     if asked not in there:
         raise unknown(f"readout of {run.path}", asked, there)
     return asked

@@ -21,7 +21,7 @@ from bdr.data.pool import Pool
 from bdr.data.sets import from_arrays
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
-from bdr.engine.step import give_back
+from bdr.engine.step import choose_engine, give_back
 from bdr.recipes import DIGITS_NETS, KEPT, OWN_NETS, cifar100
 from bdr.types import Phase
 
@@ -85,6 +85,16 @@ def net_of(method: str, device: torch.device) -> str:
     """What a method runs on: its own network where it brings one."""
     own = OWN_NETS if device.type == "cuda" else DIGITS_NETS
     return own.get(method, plain_net(device))
+
+
+def usual_batch(device: torch.device) -> int:
+    return 128 if device.type == "cuda" else 32
+
+
+def fields_of(device: torch.device, engine: str, net: str | None, batch: int | None) -> dict[str, Any]:
+    """Of a configuration: what a benchmark was told, and what is usual on that device where it was not."""
+    fields: dict[str, Any] = {"device": str(device), "engine": choose_engine(engine, device)}
+    return fields | {"stage": {"batch": batch or usual_batch(device)}} | ({"net": net} if net else {})
 
 
 def configuration(what: str, shape: Shape, fields: dict[str, Any]) -> Config:

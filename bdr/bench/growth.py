@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bdr.assemble import choose_device
-from bdr.bench.cases import Shape, Timing, random_images, time_case
+from bdr.bench.cases import Shape, Timing, fields_of, random_images, time_case
 from bdr.bench.tables import Measured, in_words, keep, measured_table
 from bdr.describe import describe_device
-from bdr.engine.step import choose_engine
 from bdr.errors import UsageError
 
 SETTLED = 2  # the phase from which on teachers, too, are of the grown kind: two branches, three experts
@@ -40,8 +39,7 @@ def bench_growth(
     where = choose_device(device)
     gpu = where.type == "cuda"
     shape = (ON_A_GPU if gpu else ON_A_CPU).up_to(phases - 1)
-    fields: dict[str, Any] = {"device": str(where), "engine": choose_engine(engine or "auto", where)}
-    fields |= {"stage": {"batch": batch or (128 if gpu else 32)}} | ({"net": net} if net else {})
+    fields = fields_of(where, engine or "auto", net, batch)
     data, measured = random_images(shape), Measured(title_of(what, fields, where), where)
     for number in range(phases):
         measured.add(row_of(time_case(what, number, shape, data, steps or (100 if gpu else 3), fields)))

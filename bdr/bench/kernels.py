@@ -13,11 +13,20 @@ from rich.console import Console
 from torch.profiler import ProfilerActivity, profile
 
 from bdr.assemble import choose_device
-from bdr.bench.cases import SMALL, Shape, configuration, fits_of, learner_of, random_images, seconds_of_step, steps_of
+from bdr.bench.cases import (
+    SMALL,
+    Shape,
+    configuration,
+    fields_of,
+    fits_of,
+    learner_of,
+    random_images,
+    seconds_of_step,
+    steps_of,
+)
 from bdr.bench.tables import Measured, keep, measured_table
 from bdr.describe import describe_device
 from bdr.engine.fit import Fit
-from bdr.engine.step import choose_engine
 
 # What the names of kernels and operations say of them; the first that fits.
 KINDS = {
@@ -53,8 +62,7 @@ def bench_kernels(
     where = choose_device(device)
     gpu = where.type == "cuda"
     shape = (Shape() if gpu else SMALL).up_to(phase)
-    fields: dict[str, Any] = {"device": str(where), "engine": choose_engine(engine or "auto", where)}
-    fields |= {"stage": {"batch": batch or (128 if gpu else 32)}} | ({"net": net} if net else {})
+    fields = fields_of(where, engine or "auto", net, batch)
     learner = learner_of(configuration(what, shape, fields), random_images(shape))
     with learner.at_work():
         fit = fits_of(learner, phase)[0]

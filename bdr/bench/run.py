@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
 
 from bdr.assemble import choose_device
 from bdr.bench.baseline import time_baseline
-from bdr.bench.cases import SMALL, Shape, Timing, plain_net, random_images, seconds_of, time_case
+from bdr.bench.cases import (
+    SMALL,
+    Shape,
+    Timing,
+    fields_of,
+    plain_net,
+    random_images,
+    seconds_of,
+    time_case,
+    usual_batch,
+)
 from bdr.bench.tables import in_phase, keep, ratio_table, ratios, speed_table
 from bdr.describe import describe_device
-from bdr.engine.step import choose_engine
 from bdr.errors import UsageError
 
 
@@ -38,16 +46,13 @@ def bench_steps(
     if phase < 1:
         raise UsageError(f"--phase {phase}: the later phase that is timed is 1 or more; the first is timed anyway")
     shape = shape.up_to(phase)
-    fields: dict[str, Any] = {"device": str(where)} | ({"net": net} if net else {})
-    size = batch or (128 if gpu else 32)
     data = random_images(shape)
     chosen = list(engines) or (["graph", "eager"] if gpu else ["eager"])
     console, timings = Console(highlight=False), []
     for engine in chosen:
-        choose_engine(engine, where)
+        config = fields_of(where, engine, net, batch)
         for number in (0, phase):
             for case in what:
-                config = fields | {"engine": engine, "stage": {"batch": size}}
                 timings.append(time_case(case, number, shape, data, steps, config))
                 console.print(line_of(timings[-1]), markup=False)
                 if analyse and number:  # nothing is analysed in a first phase
@@ -55,7 +60,9 @@ def bench_steps(
                     timings.append(replace(looked, case=f"{case} --analyse"))
                     console.print(line_of(timings[-1]), markup=False)
     if baseline:
-        timings.append(time_baseline(net or plain_net(where), data, shape.base, size, min(steps, 20), where))
+        timings.append(
+            time_baseline(net or plain_net(where), data, shape.base, batch or usual_batch(where), min(steps, 20), where)
+        )
         console.print(line_of(timings[-1]), markup=False)
     report(console, timings, what[0], where, out)
 

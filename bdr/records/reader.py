@@ -91,6 +91,11 @@ class Run:
         """The readout by which the method's results are told."""
         return str(self.protocol.get("readout") or "cnn")
 
+    def told_readout(self, phase: int = 0) -> str:
+        """The one by which a phase is told: the method's own if it was read, else "cnn", else whatever there is."""
+        there = [str(name) for name in self.phases[phase]["accuracy"]]
+        return next((name for name in (self.readout, "cnn") if name in there), there[0])
+
     @property
     def last_accuracy(self) -> float | None:
         """Percent after the last phase so far, by that readout; None before the first, or where it was not read."""

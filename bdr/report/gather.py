@@ -8,7 +8,6 @@ from pathlib import Path
 from bdr.errors import BdrError
 from bdr.metrics import summary
 from bdr.records import Run, find_runs
-from bdr.report.groups import readout_of
 from bdr.report.protocols import natural_order
 from bdr.report.tables import run_sheet
 
@@ -46,7 +45,7 @@ def what_is_wrong(run: Run) -> str | None:
     try:
         natural_order(run)
         if run.phases:  # there is nothing to sum up before the first
-            summary(run, readout_of(run))
+            summary(run, run.told_readout())
             run_sheet(run)
     except MALFORMED as error:
         return f"its records are not as bdr writes them ({type(error).__name__}: {error})"

@@ -39,7 +39,7 @@ class Group:
 
     def per_phase(self, key: str) -> list[list[float]]:
         """A fact of the lines of phases.jsonl, such as accuracy_old: for each run a value a phase, NaN for none."""
-        return [[_value(line, key, self.readout or readout_of(run)) for line in run.phases] for run in self.runs]
+        return [[_value(line, key, self.readout or run.told_readout()) for line in run.phases] for run in self.runs]
 
 
 def _value(line: dict[str, Any], key: str, readout: str) -> float:
@@ -49,12 +49,6 @@ def _value(line: dict[str, Any], key: str, readout: str) -> float:
 
 def seed_and_order(run: Run) -> Hashable:
     return run.seed, str(run.protocol.get("order"))
-
-
-def readout_of(run: Run) -> str:
-    """The one by which the method's results are told, else "cnn", else whatever there is."""
-    names = [str(name) for name in run.phases[0]["accuracy"]]
-    return next((name for name in (run.readout, "cnn") if name in names), names[0])
 
 
 def _partition(things: list[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:
@@ -120,7 +114,7 @@ def _training_told(run: Run, comparable: list[Run]) -> set[str]:
 
 def _group(label: str, runs: list[Run], protocol: str, readout: str | None) -> Group:
     chosen = sorted(_one_a_seed(runs), key=lambda run: run.seed)
-    return Group(label, chosen, [summary(run, readout or readout_of(run)) for run in chosen], protocol, readout)
+    return Group(label, chosen, [summary(run, readout or run.told_readout()) for run in chosen], protocol, readout)
 
 
 def by_protocol(groups: list[Group]) -> list[list[Group]]:

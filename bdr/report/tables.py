@@ -11,7 +11,7 @@ from bdr.errors import UsageError, shortened
 from bdr.metrics import OverSeeds, over_seeds, summary
 from bdr.records import Run
 from bdr.records.files import plain
-from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes, readout_of
+from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes
 from bdr.report.pairing import paired_differences, references_of
 from bdr.report.protocols import cut_short
 from bdr.report.sheets import Sheet
@@ -144,7 +144,7 @@ def class_names(run: Run, phase: int) -> list[str]:
 
 def run_sheet(run: Run, readout: str | None = None) -> Sheet:
     """A row a phase of one run."""
-    readout = readout or readout_of(run)
+    readout = readout or run.told_readout()
     rows = [_phase_row(run, line, readout) for line in run.phases]
     found = summary(run, readout)
     notes = [f"Average {number(found['average'])}, last {number(found['last'])}, phase 0 included."]

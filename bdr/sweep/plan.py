@@ -13,12 +13,13 @@ from typing import Any
 import torch
 import yaml
 
+from bdr.api import other_code
 from bdr.assemble import load_data, plan_run
 from bdr.config import SCALED, Config, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
 from bdr.recipes import configure
-from bdr.records import Run, is_begun, is_done, other_code
+from bdr.records import is_begun, is_done
 from bdr.sweep.grid import Wish
 
 
@@ -94,12 +95,11 @@ def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str
 def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
     plan = plan_run(config, None, runs, data)
     experiment = plan.experiment
-    there = Run.open(experiment.path).info if is_begun(experiment.path) else {}
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
         "cuda": experiment.device.type == "cuda",
-        "other_code": other_code(there, plan.info.get("own_code", {})),
+        "other_code": other_code(plan),
     }
 
 

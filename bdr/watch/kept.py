@@ -13,7 +13,6 @@ import numpy as np
 from bdr.errors import BdrError
 from bdr.metrics import Summarised, summary
 from bdr.records import Run
-from bdr.report.groups import readout_of
 from bdr.report.protocols import protocol_titles
 from bdr.watch.curves import destruction_curves, loss_curve, rounded
 from bdr.watch.epochs import Progress, columns, progress_of
@@ -113,7 +112,7 @@ def read_whole(look: Look) -> Kept:
     run = Run.open(look.path)
     epochs = columns(run.epochs)
     curves = {"loss": loss_curve(epochs), "destruction": destruction_curves(run, epochs)}
-    numbers = summary(run, readout_of(run)) if run.phases else {}
+    numbers = summary(run, run.told_readout()) if run.phases else {}
     last = float(epochs.seconds[-1]) if len(epochs) and np.isfinite(epochs.seconds[-1]) else 0.0
     config = run.info.get("config") or {}
     facts = Facts(

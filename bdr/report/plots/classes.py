@@ -7,7 +7,7 @@ import numpy as np
 from bdr.errors import BdrError
 from bdr.metrics import per_class
 from bdr.records import Run
-from bdr.report.groups import Group, readout_of
+from bdr.report.groups import Group
 from bdr.report.html import join, tag
 from bdr.report.plots.choice import common, mean_and_spread
 from bdr.report.plots.frame import Frame, frame, units
@@ -19,7 +19,7 @@ MOST_NAMES = 12
 
 def last_per_class(group: Group) -> np.ndarray:
     """(classes,) accuracy on each class after the last phase that all runs have, mean over seeds."""
-    return mean_and_spread(common([_per_class_of(run, group.readout or readout_of(run)) for run in group.runs]))[0]
+    return mean_and_spread(common([_per_class_of(run, group.readout or run.told_readout()) for run in group.runs]))[0]
 
 
 def _per_class_of(run: Run, readout: str) -> np.ndarray:
