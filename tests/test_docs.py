@@ -246,6 +246,10 @@ def test_a_page_has_what_was_measured(name):
     assert measured.parted(measured.pages()[name])[1] == measured.section(name), "type: python tests/measured.py"
 
 
+def test_the_table_of_ders_frame_is_what_was_measured():
+    assert measured.table_in(DOCS / "reproduction.md", measured.IN_FRAME) == measured.frame_table()
+
+
 def test_the_table_of_digits_is_what_was_measured():
     assert measured.table_in(DOCS / "reproduction.md", measured.ON_DIGITS) == measured.digits_table()
 

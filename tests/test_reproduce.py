@@ -14,6 +14,7 @@ from bdr.config import changed, with_settings
 from bdr.display import clock
 from bdr.errors import UsageError
 from bdr.methods import METHODS
+from bdr.paper.beyond import beside
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import measured, workload
 from bdr.paper.found import gather
@@ -454,6 +455,63 @@ def test_every_row_with_bdr_has_its_base_row():
     assert base_of(cell("T4", "CwD")) is None
 
 
+# Beyond the paper
+
+
+def test_a_row_with_a_plug_in_is_the_papers_where_it_has_one_and_else_a_new_one():
+    t2 = "cifar100 & B=0 & S=10"
+    rows = beside(chosen(["T2"], f"{t2} & (method=DER | iCaRL)"), ["bdr", "la"])
+    told = [(one.method, one.printed) for one in rows if one.is_accuracy]
+    assert told[:3] == [("iCaRL", True), ("iCaRL + BDR", False), ("iCaRL + LA", False)]
+    assert told[3:6] == [("DER", True), ("DER w BDR", True), ("DER + LA", False)]
+    every = chosen(["T2"], t2)
+    assert [one for one in every if one not in beside(every, ["bdr"])] == []
+    assert len(set(beside(every, ["bdr"]))) == len(beside(every, ["bdr"]))
+
+
+def test_a_new_row_is_its_base_row_with_the_plug_in_and_nothing_else():
+    base = cell("T2", "WA", "cifar100 & B=0 & S=10 & metric=avg_acc_top1")
+    bare, asked = mapped(base), mapped(base.adding("BDR"))
+    assert (asked.spec, asked.fields, asked.settings) == ("wa+bdr", bare.fields, bare.settings)
+    assert mapped(base.adding("ldam")).spec == "wa+ldam"
+    assert mapped(base.adding("BDR"), "released").settings[-1] == ("bdr.formula", "released")
+
+
+@pytest.mark.parametrize(
+    ("table", "only"), [("T2", "bound"), ("T4", "cifar100 & bdr"), ("T5", "aanet"), ("T7", "cifar100"), ("T1", "cwd")]
+)
+def test_rows_that_cannot_have_a_plug_in_get_none(table, only):
+    cells = chosen([table], only)
+    assert beside(cells, ["la"]) == cells
+
+
+def test_a_new_row_has_a_gain_and_nothing_to_reach(folders, capsys):
+    only = "cifar100 & B=0 & S=10 & wa"
+    base = cell("T2", "WA", f"{only} & metric=avg_acc_top1")
+    trained(folders / "results" / "bare", base, 70.0)
+    trained(folders / "results" / "with", base.adding("BDR"), 71.5)
+    reproduce(["T2"], only, added="bdr", check=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"WA \+ BDR B0 S10 M2000 avg \S 71.50 1\* \S \S \+1.50 not in the paper", said)
+    assert "its gain is over the row without it" in said
+    reproduce(["T2"], only, added="bdr", check=True, as_json=True)
+    row = next(one for one in json.loads(capsys.readouterr().out)["cells"] if not one["printed"])
+    assert (row["method"], row["value"], row["verdict"], row["gain"]["paper"]) == (
+        "WA + BDR",
+        None,
+        "not in the paper",
+        None,
+    )
+    assert row["gain"]["ours"]["mean"] == pytest.approx(1.5)
+
+
+def test_side_by_side_the_longest_begins(folders, capsys):
+    only = "cifar100 & B=0 & S=10 & (icarl|bic)"
+    for jobs, order in ((1, ["icarl", "bic"]), (2, ["bic", "icarl"])):
+        reproduce(["T2"], only, seeds="1", jobs=jobs, dry_run=True)
+        assert re.findall(r"bdr run (\w+)", capsys.readouterr().out) == order
+
+
 def test_losses_and_accuracies_of_old_and_new_come_from_phase_2(tmp_path):
     cells = chosen(["T9"], "!(bdr|cr)")
     trained(tmp_path / "run", cells[0], 50.0)
@@ -648,6 +706,7 @@ def test_markdown_is_a_table(folders, capsys):
         ({"as_json": True}, "runs are missing"),
         ({"results": [Path("nowhere")], "check": True}, "nowhere is not a folder"),
         ({"jobs": 0}, "1 or more"),
+        ({"added": "bdr,lla"}, "did you mean 'la'"),
     ],
 )
 def test_what_cannot_be_is_refused(folders, given_, said):

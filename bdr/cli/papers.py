@@ -17,6 +17,10 @@ Formula = Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, re
 def reproduce(
     tables: Annotated[list[str], typer.Argument(metavar="TABLE...", help="Tables of the paper: T1 to T9, or all.")],
     only: Only = None,
+    with_: Annotated[
+        str | None,
+        typer.Option("--with", help="Plug-ins that every row is run with too, also where the paper did not."),
+    ] = None,
     seeds: Annotated[
         str, typer.Option(help="How many of 1993, 1994, 1995 (3: all three, not seed 3); or a list: 1993,1994.")
     ] = "3",
@@ -42,6 +46,7 @@ def reproduce(
     answer(
         tables,
         only,
+        added=with_,
         seeds=seeds,
         formula=formula,
         tolerance=tolerance,

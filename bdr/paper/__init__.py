@@ -3,6 +3,7 @@
 cells      every number of every table, as the paper prints it
 only       the little language that chooses among them
 mapping    the configuration that a number asks for, or the reason why there is none
+beyond     rows that the paper does not have, by a plug-in more
 found      the finished runs that are exactly such a configuration
 verdicts   paper against ours: reached, missed, above; the gain of BDR
 cost       how long missing runs take

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -19,7 +19,7 @@ LOSSES = ("initial_loss", "convergence_loss")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One printed number, or a dash (value None), and all that the paper says of it."""
+    """One printed number, or a dash (value None), and all that the paper says of it; or one that it never printed."""
 
     table: str
     method: str  # as printed
@@ -32,6 +32,7 @@ class Cell:
     value: float | None
     std: float | None
     extra: tuple[tuple[str, Any], ...] = ()
+    printed: bool = True
 
     @property
     def parts(self) -> list[str]:
@@ -46,6 +47,10 @@ class Cell:
     def balanced(self) -> bool:
         """Whether this is BDR with all its components."""
         return "BDR" in self.parts or bool(self.get("momentum"))
+
+    def adding(self, part: str) -> Cell:
+        """The same with one part more, which the paper did not try."""
+        return replace(self, method=f"{self.method} + {part}", value=None, std=None, printed=False)
 
     def get(self, name: str) -> Any:
         return dict(self.extra).get(name)

@@ -87,6 +87,7 @@ SAMPLING_NOTE = (
     "Balanced sampling: what the paper prints (22 and 15 %) is implausible, any usual way of doing it lands far "
     "higher; so a result above it is expected there, and says nothing."
 )
+SETTING = ("dataset", "B", "S", "R", "memory", "metric")  # what rows that are compared have in common
 EXTRACTOR = 11.17  # million parameters of ResNet-18, one of DER's extractors before it is pruned
 LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # tables 1 and 9 do not say; it is the setting of all the others
 
@@ -135,7 +136,7 @@ AANET_MEMORY = (
 )
 DASHED = "the paper prints a dash"
 AS_PRINTED: tuple[tuple[Callable[[Cell], bool], str], ...] = (
-    (lambda cell: cell.value is None, DASHED),
+    (lambda cell: cell.value is None and cell.printed, DASHED),
     (
         lambda cell: cell.table == "T5" and cell.base == "DER",
         "captioned ImageNet-Subset, but 72.05 and 74.13 are the CIFAR-100 B=0 S=2 cells of T2: which data is unclear",
@@ -161,7 +162,7 @@ def as_printed(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
     """What a cell asks for, whatever may be said against its number."""
     if cell.dataset not in DATA:
         return Reason("data", f"{cell.dataset} is not at hand: this version has no data set of that name")
-    added = [ADDITIONS.get(part) for part in cell.parts[1:]]
+    added = [addition(part) for part in cell.parts[1:]]
     if cell.base not in SPECS or None in added:
         return missing_method(cell)
     spec = "+".join([SPECS[cell.base], *(each[0] for each in added if each)])
@@ -169,6 +170,13 @@ def as_printed(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
         return missing_method(cell)
     settings = [setting for each in added if each for setting in each[1]] + pruning(cell)
     return wanted(cell, *with_switches(cell, spec, settings), formula)
+
+
+def addition(part: str) -> tuple[str, Settings] | None:
+    """A part as the paper prints it, or a plug-in that it does not have, by its own name."""
+    from bdr.plugins import PLUGINS
+
+    return ADDITIONS.get(part, (part, ()) if part in PLUGINS else None)
 
 
 def pruning(cell: Cell) -> list[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from bdr.assemble import choose_device
 from bdr.balance import FORMULAS
 from bdr.errors import UsageError, unknown
+from bdr.paper.beyond import beside
 from bdr.paper.cells import Cell, cells_of
 from bdr.paper.found import Results, gather
 from bdr.paper.mapping import Wanted
@@ -21,6 +22,7 @@ from bdr.paper.only import parse_only
 from bdr.paper.schedule import Schedule, counted_seeds, schedule_of
 from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, run_sheet, tally
 from bdr.paper.verdicts import Judged, judge
+from bdr.plugins import PLUGINS
 from bdr.report.sheets import Sheet, as_markdown, as_rich
 from bdr.terminal import Conditions, Manner, Stoppable
 
@@ -68,6 +70,7 @@ def reproduce(
     tables: Sequence[str],
     only: str | None = None,
     *,
+    added: str | None = None,
     seeds: str = "3",
     formula: str = "corrected",
     tolerance: float = 0.5,
@@ -86,7 +89,7 @@ def reproduce(
     """Says what the cells ask for, runs what is missing (not with `check` or `dry_run`), and prints the judgement."""
     manner = Manner(check=check, dry_run=dry_run, as_json=as_json, markdown=markdown)
     manner.refuse_contradictions()
-    cells, where = chosen(tables, only), choose_device(device or "auto").type
+    cells, where = beside(chosen(tables, only), named(added)), choose_device(device or "auto").type
     question = Question(cells, counted_seeds(seeds), formula, tolerance, list(results), runs, where, jobs)
     question.check()
     found = answer(question)
@@ -104,6 +107,15 @@ def chosen(tables: Sequence[str], only: str | None) -> list[Cell]:
     if not cells:
         raise UsageError(f"no cell of {', '.join(tables) or 'no table'} fits --only '{only}'; try --only cifar100")
     return cells
+
+
+def named(plugins: str | None) -> list[str]:
+    """`bdr,la`"""
+    names = [] if plugins is None else [name.strip() for name in plugins.split(",")]
+    for name in names:
+        if name not in PLUGINS:
+            raise unknown("plug-in", name, PLUGINS)
+    return list(dict.fromkeys(names))
 
 
 def answer(question: Question) -> Answer:

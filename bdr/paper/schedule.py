@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bdr.display import clock
 from bdr.errors import UsageError
-from bdr.paper.cost import Speed, kind_of, measured
+from bdr.paper.cost import Speed, kind_of, measured, workload
 from bdr.paper.found import Results
 from bdr.paper.mapping import Wanted
 from bdr.paper.verdicts import Judged
@@ -26,6 +26,11 @@ class Job:
     seconds: float | None  # of one run
 
     @property
+    def images(self) -> int:
+        """That pass through training."""
+        return sum(workload(self.wanted.config(seed=0)))
+
+    @property
     def time(self) -> str:
         return UNKNOWN if self.seconds is None else clock(self.seconds)
 
@@ -34,12 +39,17 @@ class Job:
 class Schedule:
     jobs: tuple[Job, ...]
     notes: tuple[str, ...]
+    at_once: int = 1
 
     @property
     def missing(self) -> list[tuple[Wanted, int]]:
-        """What is to run: every configuration with its first missing seed, then with the next."""
+        """What is to run: every configuration with its first missing seed, then with the next.
+
+        Side by side the longest begins, so that it is not left alone at the end.
+        """
         most = max((len(job.missing) for job in self.jobs), default=0)
-        return [(job.wanted, job.missing[at]) for at in range(most) for job in self.jobs if at < len(job.missing)]
+        jobs = self.jobs if self.at_once == 1 else sorted(self.jobs, key=lambda job: -job.images)
+        return [(job.wanted, job.missing[at]) for at in range(most) for job in jobs if at < len(job.missing)]
 
 
 def counted_seeds(text: str) -> list[int]:
@@ -64,7 +74,7 @@ def schedule_of(
     wanted = list(dict.fromkeys(each.wanted for each in judged if each.wanted))
     speeds = {net: measured(results, net, device, at_once) for net in {dict(each.fields)["net"] for each in wanted}}
     jobs = tuple(job_of(each, results, seeds, speeds[dict(each.fields)["net"]]) for each in wanted)
-    return Schedule(jobs, tuple(time_notes(jobs, speeds, results, device, at_once)))
+    return Schedule(jobs, tuple(time_notes(jobs, speeds, results, device, at_once)), at_once)
 
 
 def job_of(wanted: Wanted, results: Results, seeds: Sequence[int], speed: Speed | None) -> Job:

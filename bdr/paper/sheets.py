@@ -9,7 +9,7 @@ from bdr.metrics import OverSeeds
 from bdr.paper.cells import LOSSES, Cell
 from bdr.paper.mapping import DER_NOTE, SAMPLING, SAMPLING_NOTE, Wanted
 from bdr.paper.schedule import Job, Schedule
-from bdr.paper.verdicts import ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, Judged
+from bdr.paper.verdicts import ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, UNPRINTED, Judged
 from bdr.report.sheets import Sheet
 from bdr.report.tables import NOTHING, number
 
@@ -73,7 +73,9 @@ def with_spread(value: OverSeeds, digits: int) -> str:
 
 def verdict_of(judged: Judged) -> str:
     gain = judged.gain
-    return judged.verdict if gain is None or gain.ours.mean is None else f"{judged.verdict}, gain {gain.verdict}"
+    if gain is None or gain.ours.mean is None or gain.paper is None:
+        return judged.verdict
+    return f"{judged.verdict}, gain {gain.verdict}"
 
 
 def name_of(cell: Cell) -> str:
@@ -102,7 +104,10 @@ def reading_notes(judged: Sequence[Judged], formula: str, tolerance: float) -> l
         f"Losses: reached within {LOSS_SHARE:.0%}.": any(cell.metric in LOSSES for cell in cells),
         f"#p: reached within {PARAMETERS:g} million.": any(cell.metric == "params_avg_M" for cell in cells),
         f"Gain of BDR over its base row, ours over common seeds; same tolerance, {tolerance:g} points.": any(
-            each.gain for each in judged
+            each.gain and each.cell.printed for each in judged
+        ),
+        f"{UNPRINTED}: what --with adds; its gain is over the row without it, over common seeds.": any(
+            not cell.printed for cell in cells
         ),
     }
     few = [f"* fewer than {ENOUGH} seeds: a first impression."] if any(each.few_seeds for each in judged) else []
@@ -182,6 +187,7 @@ def as_plain(judged: Judged) -> dict[str, Any]:
         **{name: getattr(cell, name) for name in names},
         **dict(cell.extra),
         "ours": {"mean": ours.mean, "spread": ours.spread, "n": ours.n, "few_seeds": judged.few_seeds},
+        "printed": cell.printed,
         "difference": judged.difference,
         "tolerance": judged.tolerance,
         "verdict": judged.verdict,

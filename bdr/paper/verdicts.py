@@ -10,7 +10,7 @@ from bdr import metrics
 from bdr.metrics import OverSeeds
 from bdr.paper.cells import LOSSES, Cell, load_cells
 from bdr.paper.found import Results
-from bdr.paper.mapping import Reason, Wanted, mapped
+from bdr.paper.mapping import SETTING, Reason, Wanted, mapped
 from bdr.records import Run
 
 PHASE = 2  # tables 1 and 9 do not say which; CwD's accuracies of old and new classes fit this one best
@@ -23,14 +23,15 @@ MILLION = 1e6
 PARAMETERS = 0.1  # tolerance, millions
 LOSS_SHARE = 0.2  # tolerance, as a share of the paper's loss
 NO_RESULT = "no result yet"
+UNPRINTED = "not in the paper"
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What BDR adds to its base row: the paper's difference, and ours, paired over common seeds."""
+    """What BDR, or what else was added, gives over the base row: the paper's difference, and ours over common seeds."""
 
     base: Cell
-    paper: float
+    paper: float | None  # None: the paper did not try it
     pairs: dict[int, tuple[float, float]]  # by seed: with BDR, without
     runs: dict[int, Run]  # without
     tolerance: float
@@ -41,7 +42,9 @@ class Gain:
 
     @property
     def verdict(self) -> str:
-        return NO_RESULT if self.ours.mean is None else at_least(self.paper, self.ours.mean, self.tolerance)
+        if self.ours.mean is None:
+            return NO_RESULT
+        return UNPRINTED if self.paper is None else at_least(self.paper, self.ours.mean, self.tolerance)
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Judged:
         if self.reason is not None:
             return "not run"
         if self.ours.mean is None or self.cell.value is None:
-            return NO_RESULT
+            return NO_RESULT if self.ours.mean is None else UNPRINTED
         judge = at_least if self.cell.is_accuracy else times if self.cell.metric in LOSSES else within
         return judge(self.cell.value, self.ours.mean, self.tolerance)
 
@@ -140,8 +143,9 @@ def readings(cell: Cell, runs: dict[int, Run]) -> dict[int, float]:
 
 
 def base_of(cell: Cell) -> Cell | None:
-    """The row that a row with BDR is compared with: of its own table, else (T7) of T4."""
-    if not cell.balanced or cell.value is None or not cell.is_accuracy or cell.get("split"):
+    """The row that a row with BDR, or one that the paper lacks, is compared with: of its own table, else (T7) of T4."""
+    compared = (cell.balanced and cell.value is not None) or not cell.printed
+    if not compared or not cell.is_accuracy or cell.get("split"):
         return None
     for table in (cell.table, "T4"):
         for other in load_cells():
@@ -151,21 +155,20 @@ def base_of(cell: Cell) -> Cell | None:
 
 
 def is_base(other: Cell, cell: Cell) -> bool:
-    setting = ("dataset", "B", "S", "R", "memory", "metric")
-    bare = other.parts == [cell.base] and not other.get("CR")
-    return bare and all(getattr(other, name) == getattr(cell, name) for name in setting)
+    bare = other.parts == ([cell.base] if cell.printed else cell.parts[:-1]) and not other.get("CR")
+    return bare and all(getattr(other, name) == getattr(cell, name) for name in SETTING)
 
 
 def gain_of(cell: Cell, values: dict[int, float], results: Results, formula: str, tolerance: float) -> Gain | None:
     base = base_of(cell)
-    if base is None or base.value is None or cell.value is None:
+    if base is None or base.value is None:
         return None
     found = mapped(base, formula)
     wanted = found if isinstance(found, Wanted) else found.wanted
     runs = results.of(wanted) if wanted else {}
     theirs = readings(base, runs)
     pairs = {seed: (value, theirs[seed]) for seed, value in values.items() if seed in theirs}
-    paper = round(cell.value - base.value, 6)
+    paper = None if cell.value is None else round(cell.value - base.value, 6)
     return Gain(base, paper, pairs, {seed: runs[seed] for seed in pairs}, tolerance)
 
 
