@@ -437,9 +437,11 @@ def test_the_averages_come_in_the_order_that_was_typed(tmp_path, monkeypatch):
 
 
 def test_runs_are_told_how_many_they_are(monkeypatch):
-    monkeypatch.setenv("BDR_SIDE_BY_SIDE", "7")
+    monkeypatch.delenv("BDR_SIDE_BY_SIDE", raising=False)
     assert sweep.environment(jobs=4, at_once=3, cuda=True)["BDR_SIDE_BY_SIDE"] == "3"
     assert sweep.environment(jobs=1, at_once=0, cuda=True)["BDR_SIDE_BY_SIDE"] == "1"
+    monkeypatch.setenv("BDR_SIDE_BY_SIDE", "7")  # by somebody who has started another sweep
+    assert sweep.environment(jobs=4, at_once=3, cuda=True)["BDR_SIDE_BY_SIDE"] == "7"
 
 
 def test_a_run_is_alone_unless_it_is_told_otherwise_and_the_same_run_either_way(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bdr.commands.looking import print_comparison
-from bdr.describe import SIDE_BY_SIDE
+from bdr.describe import SIDE_BY_SIDE, side_by_side
 from bdr.errors import BdrError, Interrupted, UsageError
 from bdr.records import Run, open_whole
 from bdr.sweep import mps
@@ -91,11 +91,12 @@ def checked_jobs(jobs: int | None, cuda: bool) -> int:
 def environment(jobs: int, at_once: int, cuda: bool) -> dict[str, str]:
     """What the runs are told: how many they are, since it slows them; on a CPU, to divide its cores.
 
-    Each using all of them would be slower than one after the other.
+    Each using all of them would be slower than one after the other. Who starts several sweeps tells how many runs they
+    have together.
     """
     cores = max(1, (os.cpu_count() or 1) // jobs)
     divided = {"OMP_NUM_THREADS": str(cores)} if jobs > 1 and not cuda else {}
-    return divided | os.environ | {SIDE_BY_SIDE: str(max(1, at_once))}
+    return divided | os.environ | {SIDE_BY_SIDE: str(max(side_by_side(), at_once))}
 
 
 def logs_folder(runs: Path) -> Path:
