@@ -21,6 +21,8 @@ import warnings
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.fusing import fused
@@ -136,6 +138,28 @@ def refuse_strangers(y: Tensor, classes: int) -> None:
         )
 
 
+def ranks() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def gathered(rows: Tensor) -> Tensor:
+    """The rows of all ranks, one after the other; every rank has as many."""
+    if ranks() == 1:
+        return rows
+    parts = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(ranks())]
+    dist.all_gather(parts, rows.contiguous())
+    return torch.cat(parts)
+
+
+def gathered_shares(rows: Tensor) -> Tensor:
+    """The same where ranks have unequally many."""
+    lengths = gathered(torch.tensor([len(rows)], device=rows.device)).tolist()
+    room = [0, 0] * (rows.dim() - 1) + [0, max(lengths) - len(rows)]
+    shares = gathered(F.pad(rows, room)).split(max(lengths))
+    return torch.cat([share[:length] for share, length in zip(shares, lengths, strict=True)])
+
+
 class Statistics(NamedTuple):
     """What moves with every batch."""
 
@@ -203,6 +227,7 @@ class BDR(nn.Module):
         tau: float = 1.0,
         formula: str = "corrected",
         components: str = "cr+dc+momentum",
+        across_ranks: bool = False,
     ) -> None:
         super().__init__()
         for name, value in {"m": m, "m_prime": m_prime, "beta": beta}.items():
@@ -216,7 +241,7 @@ class BDR(nn.Module):
             raise ValueError(f"no components '{components}'; there are {', '.join(COMPONENTS)}")
         self.m, self.m_prime = (1.0, 1.0) if components == "cr" else (m, m_prime)
         self.beta = 0.0 if components == "cr+dc" else beta
-        self.tau, self.formula = tau, formula
+        self.tau, self.formula, self.across_ranks = tau, formula, across_ranks
         self.reserve(0, 0)
 
     def reserve(self, classes: int, dim: int) -> None:
@@ -242,8 +267,13 @@ class BDR(nn.Module):
 
     @torch.no_grad()
     def begin(self, labels: Tensor, features: Tensor, classes: int | None = None) -> None:
-        """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included."""
+        """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included.
+
+        With `across_ranks` each rank gives its own share of them.
+        """
         refuse_shapes(labels, features)
+        if self.across_ranks:
+            labels, features = gathered_shares(labels), gathered_shares(features.detach())
         classes = classes_of(labels, classes)
         refuse_unfinite(features)
         labels = labels.long() if labels.dim() == 1 else labels  # bytes as an index would be a mask
@@ -267,6 +297,8 @@ class BDR(nn.Module):
         Loss scaling in half precision skips such steps and goes on, and statistics that took them in never recover.
         """
         features = features.detach().to(self.mean.dtype)
+        if self.across_ranks:
+            features, y = gathered(features), gathered(y)
         before = (self.count, self.mean, self.spread, self.offset, self.initial)
         after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
         for mine, new in zip((self.mean, self.spread, self.offset), after, strict=True):
