@@ -1,0 +1,69 @@
+"""A run is the same however it is spelled, and what is printed of it is the same run again."""
+
+import pytest
+import yaml
+
+from bdr.commands.training import configurations
+from bdr.config import from_yaml, to_yaml
+from bdr.recipes import RECIPES, configure
+
+# Recipes that are nothing but a method with plug-ins in the frame of a data set.
+SPELLED = {
+    "aanet": ("ucir+aanet", "cifar100"),
+    "cwd": ("ucir+cwd", "cifar100"),
+    "cwd-bdr": ("ucir+cwd+bdr", "cifar100"),
+    "digits-cwd": ("ucir+cwd", "digits"),
+    "digits-cwd-bdr": ("ucir+cwd+bdr", "digits"),
+}
+FURTHER = ("", "+bdr", "+la", "+paco", "+aanet")
+EVERY = [f"{name}{further}" for name in RECIPES for further in FURTHER if further[1:] not in name.split("-")]
+
+
+@pytest.mark.parametrize("further", FURTHER)
+@pytest.mark.parametrize("name", SPELLED)
+def test_a_recipe_with_a_further_plug_in_is_what_is_spelled_out(name, further):
+    spelled, data = SPELLED[name]
+    assert configure(f"{name}{further}") == configure(f"{spelled}{further}", data)
+
+
+@pytest.mark.parametrize("what", EVERY)
+def test_a_printed_configuration_is_read_as_the_same_one(what, tmp_path):
+    config, _ = configure(what, fields={"seed": 7})
+    file = tmp_path / "printed.yaml"
+    file.write_text(to_yaml(config))
+    assert configurations(None, {}, file, [None]) == ([config], [])
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100", "digits", "imagefolder"])
+@pytest.mark.parametrize("method", ["bic", "der", "e2e", "l2p", "ucir+aanet", "ucir+paco"])
+def test_so_is_that_of_a_method_in_any_frame(method, data, tmp_path):
+    config, _ = configure(method, data)
+    file = tmp_path / "printed.yaml"
+    file.write_text(to_yaml(config))
+    assert configurations(None, {}, file, [None]) == ([config], [])
+
+
+def test_what_a_whole_file_does_not_set_is_not_set():
+    whole = from_yaml(to_yaml(configure("ucir+paco", "digits")[0]), "a file")
+    bare = whole | {"settings": {}, "stages": {}, "augment": {}}
+    of_a_file = {name: value for name, value in bare.items() if name not in ("method", "plugins")}
+    config, _ = configure("ucir+paco", file=of_a_file)
+    assert (config.settings, config.stages, config.augment) == ({}, {}, {})
+
+
+def test_what_is_typed_changes_a_whole_file_too():
+    whole = yaml.safe_load(to_yaml(configure("bic", "digits")[0]))
+    config, _ = configure("bic", settings=[("stage.correction.lr", 0.5), ("augment.pad", 2)], file=whole)
+    assert (config.stages["correction"]["lr"], config.stages["correction"]["epochs"]) == (0.5, 200)
+    assert config.augment == {"pad": 2}
+
+
+def test_a_part_of_a_file_changes_what_it_names():
+    config, _ = configure("wa", file={"data": "cifar100", "augment": {"pad": 2}})
+    assert config.augment == {"brightness": 63 / 255, "pad": 2}
+
+
+def test_the_frame_of_aanet_is_there_however_it_is_asked_for():
+    for what in ("ucir+cwd+aanet", "cwd+aanet", "aanet+cwd", "ucir-der+aanet", "cwd-bdr+aanet"):
+        config, _ = configure(what, "cifar100")
+        assert (config.net, config.herding, config.settings) == ("resnet32", "dot", {"ucir": {"imprint": True}})
