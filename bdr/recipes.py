@@ -216,6 +216,11 @@ def bic_original(*plugins: str) -> Config:
     return but(cifar100("bic", *plugins), net="resnet32", base=0, step=20, memory="2000", **plain)
 
 
+def wa_der(*plugins: str) -> Config:
+    """WA as it was run again for table 2: its classifier is drawn anew after the warm-up."""
+    return but(der_frame("wa", *plugins), settings={"wa": {"reset_after_warmup": True}})
+
+
 def wa_original(*plugins: str) -> Config:
     """WA as its own paper has it: ResNet-32, 250 epochs a phase, 20 classes in each, 2,000 exemplars in total."""
     plain = {"augment": {}, "statistics": "default", "order": "seed-1993", "stage": OWN_STAGES["bic"]}
@@ -323,6 +328,7 @@ RECIPES: dict[str, Callable[..., Config]] = {
     "rpsnet-original": rpsnet_original,
     "ucir-der": ucir_der,
     "ucir-original": ucir_original,
+    "wa-der": wa_der,
     "wa-original": wa_original,
 }
 

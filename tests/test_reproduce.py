@@ -18,13 +18,13 @@ from bdr.paper.beyond import beside
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import measured, workload
 from bdr.paper.found import gather
-from bdr.paper.mapping import DATA, DER_NOTE, SPECS, Reason, Wanted, as_printed, mapped
+from bdr.paper.mapping import DATA, DER_NOTE, SPECS, Reason, Wanted, addition, as_printed, mapped, pruning
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
-from bdr.recipes import RECIPES
+from bdr.recipes import RECIPES, configure
 from bdr.records import RunWriter, find_runs
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.grid import grids_of, wishes_of
@@ -121,6 +121,27 @@ def test_two_numbers_for_one_setting_are_two_protocols():
 
 def test_the_recipe_of_ucir_in_ders_frame_is_its_row_of_table_2():
     assert RECIPES["ucir-der"]().model_copy(update={"seed": 1994}) == mapped(cell("T2", "UCIR")).config(1994)
+
+
+# What to type for the rows of two tables, but for the protocol that a cell says and the settings of its plug-ins.
+NAMES = {
+    "T2": {"UCIR": "ucir-der", "WA": "wa-der", "RPSNet": "rpsnet-original", "DyTox": "dytox-original"}
+    | {"DyTox+": "dytox-plus", "iCaRL": "icarl", "BiC": "bic", "PODNet": "podnet", "Bound": "joint"}
+    | {"DER": "der", "DER w/o P": "der"},
+    "T4": {"UCIR": "ucir", "CwD": "cwd", "AANet": "aanet", "AANet+CwD": "aanet+cwd"},
+}
+
+
+@pytest.mark.parametrize("table", NAMES)
+def test_what_is_run_for_a_table_is_what_a_named_recipe_gives(table):
+    cells = [one for one in cells_of([table]) if isinstance(as_printed(one), Wanted)]
+    assert {one.base for one in cells} == set(NAMES[table])
+    for one in cells:
+        what = "+".join([NAMES[table][one.base], *(addition(part)[0] for part in one.parts[1:])])
+        memory = "all" if one.base == "Bound" else one.memory
+        fields = {"base": one.B, "step": one.S, "memory": memory, "seed": 1994}
+        named = configure(what, None if what.partition("+")[0] in RECIPES else "cifar100", pruning(one), fields)[0]
+        assert as_printed(one).config(1994) == named
 
 
 def test_the_note_of_table_2_says_how_ours_differ_from_the_runs_that_are_quoted():
