@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bdr.config import Config, changed, with_settings
+from bdr.config import Config, changed, flattened, with_settings
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS
 from bdr.types import Stage
@@ -67,6 +67,16 @@ OWN_PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 
 IMPRINTED = {"ucir": {"imprint": True}}  # embeddings of new classes, as in UCIR's own paper
+
+# What rows of pruned DER in table 2 keep of an extractor, by base and step, from the sizes that they print.
+PRUNED = {
+    (0, 10): 0.0807,
+    (0, 5): 0.0615,
+    (0, 2): 0.0356,
+    (50, 25): 0.1746,
+    (50, 10): 0.1568,
+    (50, 5): 0.1312,
+}
 
 # Augmentation that methods bring with them.
 OWN_AUGMENT = {
@@ -264,8 +274,21 @@ def rpsnet_original(*plugins: str) -> Config:
 
 
 def der_pruned(*plugins: str) -> Config:
-    """DER with pruning, as table 2 has it at this base and step: extractors of 1.75 M parameters instead of 11.17 M."""
-    return but(cifar100("der", *plugins), settings={"der": {"keep": 0.1568}})
+    """DER with pruning, extractors as small as table 2 has them at a base and step: 1.75 M parameters at B50 S=10."""
+    frame = cifar100("der", *plugins)
+    return but(frame, settings={"der": {"keep": PRUNED[frame.base, frame.step]}})
+
+
+def pruned_as_printed(config: Config, given: Container[str]) -> tuple[Config, list[str]]:
+    """Pruned DER as small as table 2 has it at the base and step that are asked for; a sentence where it has none."""
+    base = 0 if config.base == config.step else config.base  # the same phases
+    keep = PRUNED.get((base, config.step))
+    if "der.keep" in given:
+        return config, []
+    if keep is None:
+        there = f"table 2 has no size for --base {config.base} --step {config.step}"
+        return config, [f"{there}: der.keep is that of B50 S=10, choose another with --set der.keep=SHARE"]
+    return but(config, settings={"der": config.settings["der"] | {"keep": keep}}), []
 
 
 def cwd(*plugins: str) -> Config:
@@ -333,6 +356,10 @@ RECIPES: dict[str, Callable[..., Config]] = {
 }
 
 
+# Recipes that follow the protocol that is asked for, but for the settings that are given; and what is to be said of it.
+FOLLOWING: dict[str, Callable[[Config, Container[str]], tuple[Config, list[str]]]] = {"der-pruned": pruned_as_printed}
+
+
 def configure(
     what: str,
     data: str | None = None,
@@ -347,10 +374,15 @@ def configure(
     """
     layers = [list((file or {}).items()), [*(fields or {}).items(), *settings]]
     named = [data, *(value for layer in layers for name, value in layer if name == "data")]
+    layers = [[each for each in flattened(layer) if each[0] != "data"] for layer in layers]
     start = begun(what, named[-1])
     if is_whole(file or {}):
         start = changed(start, {"settings": {}, "stages": {}, "augment": {}})  # what it does not name is not there
-    return with_settings(start, *([each for each in layer if each[0] != "data"] for layer in layers))
+        return with_settings(start, *layers)
+    config, notes = with_settings(start, *layers)
+    follow = FOLLOWING.get(what.split("+")[0], lambda config, _: (config, []))
+    config, further = follow(config, {name for layer in layers for name, _ in layer})
+    return config, notes + further
 
 
 def is_whole(file: Mapping[str, Any]) -> bool:

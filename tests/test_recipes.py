@@ -67,3 +67,23 @@ def test_the_frame_of_aanet_is_there_however_it_is_asked_for():
     for what in ("ucir+cwd+aanet", "cwd+aanet", "aanet+cwd", "ucir-der+aanet", "cwd-bdr+aanet"):
         config, _ = configure(what, "cifar100")
         assert (config.net, config.herding, config.settings) == ("resnet32", "dot", {"ucir": {"imprint": True}})
+
+
+def test_pruned_der_has_the_size_of_the_base_and_step_that_are_asked_for():
+    def kept(**fields):
+        return configure("der-pruned+bdr", fields=fields)[0].settings["der"]["keep"]
+
+    assert (kept(), kept(base=0), kept(base=10), kept(step=25)) == (0.1568, 0.0807, 0.0807, 0.1746)
+    assert configure("der-pruned", settings=[("base", 0)], file={"step": 5})[0].settings == {"der": {"keep": 0.0615}}
+
+
+def test_a_size_that_is_set_stays_what_it_is():
+    for given in ({"settings": [("der.keep", 0.3)]}, {"file": {"settings": {"der": {"keep": 0.3}}}}):
+        config, notes = configure("der-pruned", fields={"base": 0}, **given)
+        assert (config.settings, notes) == ({"der": {"keep": 0.3}}, [])
+
+
+def test_where_table_2_has_no_size_it_is_said():
+    config, notes = configure("der-pruned", fields={"base": 40, "step": 20})
+    assert config.settings == {"der": {"keep": 0.1568}}
+    assert [note.partition(":")[0] for note in notes] == ["table 2 has no size for --base 40 --step 20"]

@@ -18,13 +18,13 @@ from bdr.paper.beyond import beside
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import measured, workload
 from bdr.paper.found import gather
-from bdr.paper.mapping import DATA, DER_NOTE, SPECS, Reason, Wanted, addition, as_printed, mapped, pruning
+from bdr.paper.mapping import DATA, DER_NOTE, EXTRACTOR, SPECS, Reason, Wanted, addition, as_printed, mapped, pruning
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
-from bdr.recipes import RECIPES, configure
+from bdr.recipes import PRUNED, RECIPES, configure
 from bdr.records import RunWriter, find_runs
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.grid import grids_of, wishes_of
@@ -127,7 +127,7 @@ def test_the_recipe_of_ucir_in_ders_frame_is_its_row_of_table_2():
 NAMES = {
     "T2": {"UCIR": "ucir-der", "WA": "wa-der", "RPSNet": "rpsnet-original", "DyTox": "dytox-original"}
     | {"DyTox+": "dytox-plus", "iCaRL": "icarl", "BiC": "bic", "PODNet": "podnet", "Bound": "joint"}
-    | {"DER": "der", "DER w/o P": "der"},
+    | {"DER": "der-pruned", "DER w/o P": "der"},
     "T4": {"UCIR": "ucir", "CwD": "cwd", "AANet": "aanet", "AANet+CwD": "aanet+cwd"},
 }
 
@@ -140,7 +140,7 @@ def test_what_is_run_for_a_table_is_what_a_named_recipe_gives(table):
         what = "+".join([NAMES[table][one.base], *(addition(part)[0] for part in one.parts[1:])])
         memory = "all" if one.base == "Bound" else one.memory
         fields = {"base": one.B, "step": one.S, "memory": memory, "seed": 1994}
-        named = configure(what, None if what.partition("+")[0] in RECIPES else "cifar100", pruning(one), fields)[0]
+        named = configure(what, None if what.partition("+")[0] in RECIPES else "cifar100", fields=fields)[0]
         assert as_printed(one).config(1994) == named
 
 
@@ -166,6 +166,14 @@ def test_pruned_der_keeps_as_much_of_an_extractor_as_its_printed_size_says():
     assert {method: len(cells) for method, cells in found.items()} == {"DER": 6, "DER w BDR": 6, "DER w/o P": 6}
     assert found["DER w/o P"][50, 10] == ("der", 1.0)
     assert found["DER w BDR"][50, 10] == ("der+bdr", found["DER"][50, 10][1])
+
+
+def test_the_page_of_der_and_its_recipe_have_what_is_kept_at_every_protocol_of_table_2():
+    kept = {(one.B, one.S): dict(pruning(one))["der.keep"] for one in chosen(["T2"], "cifar100 & method=der")}
+    page = (Path(__file__).parent.parent / "docs" / "methods" / "der.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| (0\.\d+) \| (\d\.\d\d) M \|$", page, re.MULTILINE)
+    assert {(int(base), int(step)): float(keep) for base, step, keep, _ in rows} == kept == PRUNED
+    assert all(float(size) == pytest.approx(float(keep) * EXTRACTOR, abs=0.006) for *_, keep, size in rows)
 
 
 def test_default_momentum_is_the_run_of_table_4():
