@@ -68,6 +68,12 @@ OWN_PROTOCOLS: dict[str, dict[str, Any]] = {
 
 IMPRINTED = {"ucir": {"imprint": True}}  # embeddings of new classes, as in UCIR's own paper
 
+# Settings that methods have on ResNet-18.
+OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    # The norm of the noise that it has on ResNet-32: 0.3 on each of so many more parameters would drown the gradient.
+    "e2e": {"noise": round(0.3 * (0.466 / 11.2) ** 0.5, 3)},
+}
+
 # What rows of pruned DER in table 2 keep of an extractor, by base and step, from the sizes that they print.
 PRUNED = {
     (0, 10): 0.0807,
@@ -122,8 +128,13 @@ def der_frame(method: str, *plugins: str) -> Config:
         statistics=OWN_STATISTICS.get(method, "der"),
         augment=OWN_AUGMENT.get(method, {"brightness": 63 / 255}),
         stage=OWN_STAGES.get(method, Stage(epochs=170, warmup=10, drops=(110, 130))),
+        settings=own_settings(method),
     )
     return fitted_to_plugins(frame)
+
+
+def own_settings(method: str) -> dict[str, dict[str, Any]]:
+    return {method: OWN_SETTINGS[method]} if method in OWN_SETTINGS else {}
 
 
 def own_fields(method: str) -> dict[str, Any]:
@@ -131,7 +142,7 @@ def own_fields(method: str) -> dict[str, Any]:
     net = "resnet18" if method in PAPER_FRAME or ":" in method else OWN_NETS.get(method, "resnet18-der")
     statistics = OWN_STATISTICS.get(method, "default")
     memory, stage = KEPT.get(method, "20/class"), OWN_STAGES.get(method, Stage())
-    return {"memory": memory, "net": net, "statistics": statistics, "stage": stage}
+    return {"memory": memory, "net": net, "statistics": statistics, "stage": stage, "settings": own_settings(method)}
 
 
 def cifar10(method: str = "ucir", *plugins: str) -> Config:
