@@ -534,6 +534,12 @@ def test_a_new_row_has_a_gain_and_nothing_to_reach(folders, capsys):
     assert row["gain"]["ours"]["mean"] == pytest.approx(1.5)
 
 
+def test_nothing_is_added_to_a_dash():
+    dashes = [one for one in chosen(["T2"], "cifar100 & rpsnet & avg_acc_top1") if one.value is None]
+    assert dashes
+    assert beside(dashes, ["bdr", "la"]) == dashes
+
+
 def test_side_by_side_the_longest_begins(folders, capsys):
     only = "cifar100 & B=0 & S=10 & (icarl|bic)"
     for jobs, order in ((1, ["icarl", "bic"]), (2, ["bic", "icarl"])):
