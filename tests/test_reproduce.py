@@ -575,15 +575,28 @@ def test_time_is_images_over_measured_speed(tmp_path):
     trained(tmp_path / "run", one, 66.0)
     runs, config = list(gather([tmp_path])), mapped(one).config(0)
     assert workload(config)[:2] == [50 * 500 * 160, (10 * 500 + 50 * 20) * 160]
-    speed = measured(runs, "resnet18", "cpu")
+    speed = measured(runs, "ucir+cwd", "resnet18", "cpu")
     assert (speed.first, speed.later) == (100.0, 50.0)
     assert speed.seconds(config) == pytest.approx(workload(config)[0] / 100 + sum(workload(config)[1:]) / 50)
-    assert measured(runs, "resnet18", "cuda") is measured(runs, "resnet32", "cpu") is None
+    assert measured(runs, "ucir+cwd", "resnet18", "cuda") is measured(runs, "ucir+cwd", "resnet32", "cpu") is None
+
+
+def test_speed_is_of_the_same_run_else_of_the_same_method_else_of_the_same_network(tmp_path):
+    def first_and_of(spec):
+        speed = measured(list(gather([tmp_path])), spec, "resnet18", "cpu")
+        return speed.first, speed.of
+
+    trained(tmp_path / "wa", cell("T2", "WA"), 66.0, speed=2)  # its network starts otherwise, and is as fast
+    assert first_and_of("ucir+cwd") == first_and_of("der") == (200.0, "other methods")
+    trained(tmp_path / "bare", cell("T4", "UCIR"), 66.0, speed=3)
+    assert first_and_of("ucir+cwd") == (300.0, "ucir with any plug-ins")
+    trained(tmp_path / "same", cell("T4", "CwD"), 66.0, speed=1)
+    assert (first_and_of("ucir+cwd"), first_and_of("ucir")) == ((100.0, "ucir+cwd"), (300.0, "ucir"))
 
 
 def test_speed_is_of_runs_that_had_as_many_beside_them_as_are_asked_for(tmp_path):
     def first_and_beside(jobs):
-        speed = measured(list(gather([tmp_path])), "resnet18", "cpu", jobs)
+        speed = measured(list(gather([tmp_path])), "ucir+cwd", "resnet18", "cpu", jobs)
         return speed.first, speed.beside
 
     one = cell("T4", "CwD")
