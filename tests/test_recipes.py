@@ -1,10 +1,15 @@
 """A run is the same however it is spelled, and what is printed of it is the same run again."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
+from bdr import recipes
 from bdr.commands.training import configurations
 from bdr.config import from_yaml, to_yaml
+from bdr.methods import METHODS
+from bdr.plugins import PLUGINS
 from bdr.recipes import RECIPES, configure
 
 # Recipes that are nothing but a method with plug-ins in the frame of a data set.
@@ -87,3 +92,11 @@ def test_where_table_2_has_no_size_it_is_said():
     config, notes = configure("der-pruned", fields={"base": 40, "step": 20})
     assert config.settings == {"der": {"keep": 0.1568}}
     assert [note.partition(":")[0] for note in notes] == ["table 2 has no size for --base 40 --step 20"]
+
+
+def test_what_methods_bring_with_them_is_of_methods_that_there_are_and_stands_on_the_page():
+    page = (Path(__file__).parent.parent / "docs" / "add-a-method.md").read_text()
+    tables = {name for name in vars(recipes) if name.startswith(("OWN_", "DIGITS_"))} | {"KEPT", "PAPER_FRAME"}
+    for name in tables - {"DIGITS_PROMPTING"}:
+        assert f"`{name}`" in page
+        assert set(vars(recipes)[name]) <= {*METHODS, *PLUGINS}
