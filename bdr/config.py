@@ -165,8 +165,8 @@ def with_settings(config: Config, *layers: Iterable[tuple[str, Any]]) -> tuple[C
 def flattened(settings: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """`stage: {epochs: 2}` as ("stage.epochs", 2): what a mapping does not name stays as it is."""
     for name, value in settings:
-        if name == "stage" and isinstance(value, dict):
-            yield from ((f"stage.{field}", inner) for field, inner in value.items())
+        if name in ("stage", "augment") and isinstance(value, dict):
+            yield from ((f"{name}.{field}", inner) for field, inner in value.items())
         elif name in OWNED and isinstance(value, dict) and all(isinstance(mine or {}, dict) for mine in value.values()):
             for owner, mine in value.items():
                 yield from ((f"{OWNED[name]}{owner}.{field}", inner) for field, inner in (mine or {}).items())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bdr.config import Config, changed, with_settings
+from bdr.config import Config, changed, flattened, with_settings
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS
 from bdr.types import Stage
@@ -66,6 +66,24 @@ OWN_PROTOCOLS: dict[str, dict[str, Any]] = {
     "l2p": {"order": "natural", "base": 0, "step": 10, "augment": {}},
 }
 
+IMPRINTED = {"ucir": {"imprint": True}}  # embeddings of new classes, as in UCIR's own paper
+
+# Settings that methods have on ResNet-18.
+OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    # The norm of the noise that it has on ResNet-32: 0.3 on each of so many more parameters would drown the gradient.
+    "e2e": {"noise": round(0.3 * (0.466 / 11.2) ** 0.5, 3)},
+}
+
+# What rows of pruned DER in table 2 keep of an extractor, by base and step, from the sizes that they print.
+PRUNED = {
+    (0, 10): 0.0807,
+    (0, 5): 0.0615,
+    (0, 2): 0.0356,
+    (50, 25): 0.1746,
+    (50, 10): 0.1568,
+    (50, 5): 0.1312,
+}
+
 # Augmentation that methods bring with them.
 OWN_AUGMENT = {
     "dytox": {"randaugment": 9.0},
@@ -77,26 +95,27 @@ OWN_AUGMENT = {
 def cifar100(method: str = "ucir", *plugins: str) -> Config:
     """The frame of the table of the paper that a method stands in: ResNet-18, 20 exemplars a class."""
     if method in PAPER_FRAME or ":" in method:
-        made = paper_frame(method, *plugins)
-    else:
-        made = der_frame(method, *plugins).model_copy(update=OWN_PROTOCOLS.get(method, {}))
-    return as_aanet_has_it(made) if "aanet" in plugins else made
+        return paper_frame(method, *plugins)
+    return der_frame(method, *plugins).model_copy(update=OWN_PROTOCOLS.get(method, {}))
 
 
 def paper_frame(method: str, *plugins: str) -> Config:
     """The frame of the BDR and CwD experiments: 160 epochs a phase."""
-    return Config(method=method, plugins=plugins, data="cifar100", base=50, step=10, memory="20/class", net="resnet18")
+    fields: dict[str, Any] = {"data": "cifar100", "base": 50, "step": 10, "memory": "20/class", "net": "resnet18"}
+    return fitted_to_plugins(Config(method=method, plugins=plugins, **fields))
 
 
-def as_aanet_has_it(made: Config) -> Config:
-    """What its rows of table 4 were made with: ResNet-32, dot-product herding, imprinted embeddings."""
-    settings = {"ucir": {"imprint": True}} if made.method == "ucir" else {}
-    return made.model_copy(update={"net": "resnet32", "herding": "dot", "settings": settings})
+def fitted_to_plugins(frame: Config) -> Config:
+    """AANet's rows of table 4 were made with ResNet-32, dot-product herding and imprinted embeddings."""
+    if "aanet" not in frame.plugins:
+        return frame
+    settings = IMPRINTED if frame.method == "ucir" else {}
+    return frame.model_copy(update={"net": "resnet32", "herding": "dot", "settings": settings})
 
 
 def der_frame(method: str, *plugins: str) -> Config:
     """DER's frame, in which the rows of table 2 were made: its class order, network, statistics and schedule."""
-    return Config(
+    frame = Config(
         method=method,
         plugins=plugins,
         data="cifar100",
@@ -109,7 +128,13 @@ def der_frame(method: str, *plugins: str) -> Config:
         statistics=OWN_STATISTICS.get(method, "der"),
         augment=OWN_AUGMENT.get(method, {"brightness": 63 / 255}),
         stage=OWN_STAGES.get(method, Stage(epochs=170, warmup=10, drops=(110, 130))),
+        settings=own_settings(method),
     )
+    return fitted_to_plugins(frame)
+
+
+def own_settings(method: str) -> dict[str, dict[str, Any]]:
+    return {method: OWN_SETTINGS[method]} if method in OWN_SETTINGS else {}
 
 
 def own_fields(method: str) -> dict[str, Any]:
@@ -117,7 +142,7 @@ def own_fields(method: str) -> dict[str, Any]:
     net = "resnet18" if method in PAPER_FRAME or ":" in method else OWN_NETS.get(method, "resnet18-der")
     statistics = OWN_STATISTICS.get(method, "default")
     memory, stage = KEPT.get(method, "20/class"), OWN_STAGES.get(method, Stage())
-    return {"memory": memory, "net": net, "statistics": statistics, "stage": stage}
+    return {"memory": memory, "net": net, "statistics": statistics, "stage": stage, "settings": own_settings(method)}
 
 
 def cifar10(method: str = "ucir", *plugins: str) -> Config:
@@ -153,13 +178,13 @@ DIGITS_SETTINGS: dict[str, dict[str, Any]] = {
 # What differs in stages on exemplars: small batches, so that an epoch of a few images is more than a step.
 DIGITS_LATER: dict[str, dict[str, dict[str, Any]]] = {
     # An epoch is a single step here, and a correction that is left half-way is worse than none.
-    "bic": {"correction": {"epochs": 200, "drops": (60, 120, 160, 180), "lr": 0.03}},
+    "bic": {"correction": {"epochs": 200, "drops": [60, 120, 160, 180], "lr": 0.03}},
     # The classifier begins anew, and an epoch is a step or two.
-    "der": {"balanced": {"epochs": 100, "drops": (50,)}},
+    "der": {"balanced": {"epochs": 100, "drops": [50]}},
     "dytox": {"balanced": {"epochs": 20, "lr": 0.001}},
     "e2e": {"balanced": {"batch": 4}},
     "podnet": {"balanced": {"epochs": 20}},
-    "simple-der": {"balanced": {"epochs": 100, "drops": (50,)}},
+    "simple-der": {"balanced": {"epochs": 100, "drops": [50]}},
 }
 
 
@@ -188,98 +213,123 @@ def imagefolder(method: str = "ucir", *plugins: str) -> Config:
     return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, **own)
 
 
-def ucir_original() -> Config:
+def but(frame: Config, **fields: Any) -> Config:
+    """A recipe: a frame, made with all plug-ins that are asked for, in which some fields are others.
+
+    The settings of a method take the place of those that its frame has for it.
+    """
+    return changed(frame, fields | {"settings": frame.settings | fields.get("settings", {})})
+
+
+def ucir_original(*plugins: str) -> Config:
     """UCIR as its own paper has it: ResNet-32, imprinted embeddings, dot-product herding."""
-    settings = {"ucir": {"imprint": True}}
-    return cifar100("ucir").model_copy(update={"net": "resnet32", "herding": "dot", "settings": settings})
+    return but(cifar100("ucir", *plugins), net="resnet32", herding="dot", settings=IMPRINTED)
 
 
-def ucir_der() -> Config:
+def ucir_der(*plugins: str) -> Config:
     """UCIR in DER's frame, to stand beside the other methods of table 2: imprinted embeddings, as in its own paper."""
-    return der_frame("ucir").model_copy(update={"settings": {"ucir": {"imprint": True}}})
+    return but(der_frame("ucir", *plugins), settings=IMPRINTED)
 
 
-def bic_original() -> Config:
+def bic_original(*plugins: str) -> Config:
     """BiC as its own paper has it: ResNet-32, 20 classes a phase, 2,000 exemplars in total."""
     plain = {"augment": {}, "statistics": "default", "order": "seed-1993", "herding": "distance"}
-    return cifar100("bic").model_copy(update={"net": "resnet32", "base": 0, "step": 20, "memory": "2000", **plain})
+    return but(cifar100("bic", *plugins), net="resnet32", base=0, step=20, memory="2000", **plain)
 
 
-def wa_original() -> Config:
+def wa_der(*plugins: str) -> Config:
+    """WA as it was run again for table 2: its classifier is drawn anew after the warm-up."""
+    return but(der_frame("wa", *plugins), settings={"wa": {"reset_after_warmup": True}})
+
+
+def wa_original(*plugins: str) -> Config:
     """WA as its own paper has it: ResNet-32, 250 epochs a phase, 20 classes in each, 2,000 exemplars in total."""
     plain = {"augment": {}, "statistics": "default", "order": "seed-1993", "stage": OWN_STAGES["bic"]}
-    return cifar100("wa").model_copy(update={"net": "resnet32", "base": 0, "step": 20, "memory": "2000", **plain})
+    return but(cifar100("wa", *plugins), net="resnet32", base=0, step=20, memory="2000", **plain)
 
 
-def icarl_original() -> Config:
+def icarl_original(*plugins: str) -> Config:
     """iCaRL as its paper has it: ResNet-32, 100 outputs in its mean, 10 classes a phase, 2,000 exemplars in total."""
     own = {"stage": replace(OWN_STAGES["icarl"], weight_decay=1e-5), "augment": {}, "order": "seed-1993"}
     own |= {"statistics": "default", "settings": {"icarl": {"outputs": 100}}}
-    return cifar100("icarl").model_copy(update={"net": "resnet32", "base": 0, "step": 10, "memory": "2000", **own})
+    return but(cifar100("icarl", *plugins), net="resnet32", base=0, step=10, memory="2000", **own)
 
 
-def e2e_original() -> Config:
+def e2e_original(*plugins: str) -> Config:
     """E2E as its own paper has it: ResNet-32, 40 epochs of twelve images for every one, 2,000 exemplars in total."""
     stage = Stage(epochs=12 * 40, drops=(120, 240, 360), weight_decay=1e-4)  # of the twelve, an epoch here draws one
     plain: dict[str, Any] = {"statistics": "default", "order": "seed-1993", "base": 0, "step": 10}
     plain |= {"settings": {"e2e": {"noise_epoch": 12}}}
-    return cifar100("e2e").model_copy(update={"net": "resnet32", "memory": "2000", "stage": stage, **plain})
+    return but(cifar100("e2e", *plugins), net="resnet32", memory="2000", stage=stage, **plain)
 
 
-def dytox_original() -> Config:
+def dytox_original(*plugins: str) -> Config:
     """DyTox as its own paper has it: 10 classes a phase, 2,000 exemplars in total."""
-    return cifar100("dytox").model_copy(update={"base": 0, "step": 10, "memory": "2000"})
+    return but(cifar100("dytox", *plugins), base=0, step=10, memory="2000")
 
 
-def dytox_plus() -> Config:
+def dytox_plus(*plugins: str) -> Config:
     """DyTox+, the same with mix-up."""
-    return dytox_original().model_copy(update={"plugins": ("mixup",)})
+    return dytox_original("mixup", *plugins)
 
 
-def podnet_original() -> Config:
+def podnet_original(*plugins: str) -> Config:
     """PODNet as its own paper has it: ResNet-32."""
-    return cifar100("podnet").model_copy(update={"net": "resnet32"})
+    return but(cifar100("podnet", *plugins), net="resnet32")
 
 
-def rpsnet_original() -> Config:
+def rpsnet_original(*plugins: str) -> Config:
     """RPSNet as its own paper has it: classes in natural order, 2,000 exemplars in total, chosen by chance."""
     plain = {"statistics": "default", "order": "natural", "herding": "random", "base": 0, "step": 10}
-    return cifar100("rpsnet").model_copy(update={"memory": "2000", **plain})
+    return but(cifar100("rpsnet", *plugins), memory="2000", **plain)
 
 
-def der_pruned() -> Config:
-    """DER with pruning, as table 2 has it at this base and step: extractors of 1.75 M parameters instead of 11.17 M."""
-    return cifar100("der").model_copy(update={"settings": {"der": {"keep": 0.1568}}})
+def der_pruned(*plugins: str) -> Config:
+    """DER with pruning, extractors as small as table 2 has them at a base and step: 1.75 M parameters at B50 S=10."""
+    frame = cifar100("der", *plugins)
+    return but(frame, settings={"der": {"keep": PRUNED[frame.base, frame.step]}})
 
 
-def cwd() -> Config:
+def pruned_as_printed(config: Config, given: Container[str]) -> tuple[Config, list[str]]:
+    """Pruned DER as small as table 2 has it at the base and step that are asked for; a sentence where it has none."""
+    base = 0 if config.base == config.step else config.base  # the same phases
+    keep = PRUNED.get((base, config.step))
+    if "der.keep" in given:
+        return config, []
+    if keep is None:
+        there = f"table 2 has no size for --base {config.base} --step {config.step}"
+        return config, [f"{there}: der.keep is that of B50 S=10, choose another with --set der.keep=SHARE"]
+    return but(config, settings={"der": config.settings["der"] | {"keep": keep}}), []
+
+
+def cwd(*plugins: str) -> Config:
     """CwD, row 3 of table 4: UCIR with class-wise decorrelation in the first phase."""
-    return cifar100("ucir", "cwd")
+    return cifar100("ucir", "cwd", *plugins)
 
 
-def cwd_bdr() -> Config:
+def cwd_bdr(*plugins: str) -> Config:
     """CwD with BDR, row 4 of table 4."""
-    return cifar100("ucir", "cwd", "bdr")
+    return cifar100("ucir", "cwd", "bdr", *plugins)
 
 
-def aanet() -> Config:
+def aanet(*plugins: str) -> Config:
     """AANet of table 4, as its own code has it: ResNet-32, imprinted embeddings, dot-product herding."""
-    return cifar100("ucir", "aanet")
+    return cifar100("ucir", "aanet", *plugins)
 
 
-def aanet_readme() -> Config:
+def aanet_readme(*plugins: str) -> Config:
     """AANet as its README runs it: the same with 2,000 exemplars in total, 40 a class at first."""
-    return aanet().model_copy(update={"memory": "2000"})
+    return but(aanet(*plugins), memory="2000")
 
 
-def digits_cwd() -> Config:
+def digits_cwd(*plugins: str) -> Config:
     """CwD on handwritten digits: trains in seconds on a CPU."""
-    return digits("ucir", "cwd")
+    return digits("ucir", "cwd", *plugins)
 
 
-def digits_cwd_bdr() -> Config:
+def digits_cwd_bdr(*plugins: str) -> Config:
     """CwD with BDR on handwritten digits."""
-    return digits("ucir", "cwd", "bdr")
+    return digits("ucir", "cwd", "bdr", *plugins)
 
 
 FRAMES: dict[str, Callable[..., Config]] = {
@@ -295,7 +345,7 @@ def frame_of(data: str) -> Callable[..., Config]:
     return FRAMES.get(data, imagefolder)
 
 
-RECIPES: dict[str, Callable[[], Config]] = {
+RECIPES: dict[str, Callable[..., Config]] = {
     "aanet": aanet,
     "aanet-readme": aanet_readme,
     "bic-original": bic_original,
@@ -312,8 +362,13 @@ RECIPES: dict[str, Callable[[], Config]] = {
     "rpsnet-original": rpsnet_original,
     "ucir-der": ucir_der,
     "ucir-original": ucir_original,
+    "wa-der": wa_der,
     "wa-original": wa_original,
 }
+
+
+# Recipes that follow the protocol that is asked for, but for the settings that are given; and what is to be said of it.
+FOLLOWING: dict[str, Callable[[Config, Container[str]], tuple[Config, list[str]]]] = {"der-pruned": pruned_as_printed}
 
 
 def configure(
@@ -326,10 +381,24 @@ def configure(
     """`ucir+cwd+bdr`, a recipe's name, or `package.module:MyMethod+bdr`, with what is changed in it.
 
     A file changes the recipe, what is typed (fields, then settings) changes both; and what was adapted, as sentences.
+    A file that has everything takes the place of the recipe.
     """
     layers = [list((file or {}).items()), [*(fields or {}).items(), *settings]]
     named = [data, *(value for layer in layers for name, value in layer if name == "data")]
-    return with_settings(begun(what, named[-1]), *([each for each in layer if each[0] != "data"] for layer in layers))
+    layers = [[each for each in flattened(layer) if each[0] != "data"] for layer in layers]
+    start = begun(what, named[-1])
+    if is_whole(file or {}):
+        start = changed(start, {"settings": {}, "stages": {}, "augment": {}})  # what it does not name is not there
+        return with_settings(start, *layers)
+    config, notes = with_settings(start, *layers)
+    follow = FOLLOWING.get(what.split("+")[0], lambda config, _: (config, []))
+    config, further = follow(config, {name for layer in layers for name, _ in layer})
+    return config, notes + further
+
+
+def is_whole(file: Mapping[str, Any]) -> bool:
+    """Whether it has all fields of a configuration, as --print-config prints them; what to run may be typed instead."""
+    return file.keys() >= Config.model_fields.keys() - {"method", "plugins"}
 
 
 def begun(what: str, data: str | None) -> Config:
@@ -338,10 +407,10 @@ def begun(what: str, data: str | None) -> Config:
     if not name or not all(plugins):
         raise UsageError(f"'{what}' is not like METHOD+PLUGIN+PLUGIN, for example ucir+cwd+bdr")
     if name in RECIPES:
-        config = RECIPES[name]()
+        config = RECIPES[name](*plugins)
         if data not in (None, config.data):
             raise UsageError(f"recipe '{name}' is for {config.data}, not for {data}; name a method: {config.title}")
-        return changed(config, {"plugins": (*config.plugins, *plugins)})
+        return config
     if name not in METHODS and ":" not in name:
         raise unknown("method or recipe", name, [*METHODS, *RECIPES])
     chosen = changed(Config(), {} if data is None else {"data": data}).data

@@ -15,7 +15,7 @@ from bdr.engine.objective import Objective
 from bdr.losses import cross_entropy, distillation
 from bdr.methods.e2e import E2E, Heads, headwise_distillation
 from bdr.nets import NETS, Network
-from bdr.recipes import cifar100, e2e_original
+from bdr.recipes import cifar10, cifar100, e2e_original, imagefolder
 from bdr.types import Clock, ImageShape, Phase, Stage
 
 COUNTS = (6, 7, 8, 9, 5, 7, 6)
@@ -216,3 +216,16 @@ def test_its_own_recipe_is_as_long_as_the_papers_epochs_of_twelve_images_for_one
     original = e2e_original()
     assert (original.stage.epochs, original.stage.drops) == (12 * 40, (120, 240, 360))
     assert original.settings["e2e"] == {"noise_epoch": 12}
+
+
+def test_on_resnet_18_its_noise_is_as_long_as_on_resnet_32():
+    from bdr.nets import NETS
+    from bdr.types import ImageShape
+
+    def length(config):
+        net = NETS[config.net](ImageShape(3, 32, 32))
+        return config.settings.get("e2e", {}).get("noise", 0.3) * sum(p.numel() for p in net.parameters()) ** 0.5
+
+    assert length(e2e_original()) == length(cifar100("e2e", "aanet"))  # both are ResNet-32
+    for large in (cifar100("e2e"), cifar10("e2e"), imagefolder("e2e")):
+        assert length(large) == pytest.approx(length(e2e_original()), rel=0.01)

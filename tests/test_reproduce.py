@@ -18,13 +18,13 @@ from bdr.paper.beyond import beside
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import measured, workload
 from bdr.paper.found import gather
-from bdr.paper.mapping import DATA, DER_NOTE, SPECS, Reason, Wanted, as_printed, mapped
+from bdr.paper.mapping import DATA, DER_NOTE, EXTRACTOR, SPECS, Reason, Wanted, addition, as_printed, mapped, pruning
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
-from bdr.recipes import RECIPES
+from bdr.recipes import PRUNED, RECIPES, configure
 from bdr.records import RunWriter, find_runs
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.grid import grids_of, wishes_of
@@ -123,6 +123,27 @@ def test_the_recipe_of_ucir_in_ders_frame_is_its_row_of_table_2():
     assert RECIPES["ucir-der"]().model_copy(update={"seed": 1994}) == mapped(cell("T2", "UCIR")).config(1994)
 
 
+# What to type for the rows of two tables, but for the protocol that a cell says and the settings of its plug-ins.
+NAMES = {
+    "T2": {"UCIR": "ucir-der", "WA": "wa-der", "RPSNet": "rpsnet-original", "DyTox": "dytox-original"}
+    | {"DyTox+": "dytox-plus", "iCaRL": "icarl", "BiC": "bic", "PODNet": "podnet", "Bound": "joint"}
+    | {"DER": "der-pruned", "DER w/o P": "der"},
+    "T4": {"UCIR": "ucir", "CwD": "cwd", "AANet": "aanet", "AANet+CwD": "aanet+cwd"},
+}
+
+
+@pytest.mark.parametrize("table", NAMES)
+def test_what_is_run_for_a_table_is_what_a_named_recipe_gives(table):
+    cells = [one for one in cells_of([table]) if isinstance(as_printed(one), Wanted)]
+    assert {one.base for one in cells} == set(NAMES[table])
+    for one in cells:
+        what = "+".join([NAMES[table][one.base], *(addition(part)[0] for part in one.parts[1:])])
+        memory = "all" if one.base == "Bound" else one.memory
+        fields = {"base": one.B, "step": one.S, "memory": memory, "seed": 1994}
+        named = configure(what, None if what.partition("+")[0] in RECIPES else "cifar100", fields=fields)[0]
+        assert as_printed(one).config(1994) == named
+
+
 def test_the_note_of_table_2_says_how_ours_differ_from_the_runs_that_are_quoted():
     for said in ("UCIR with imprinted embeddings (probably", "order der-0", "unaligned weights", "quasi-Newton"):
         assert said in DER_NOTE
@@ -145,6 +166,14 @@ def test_pruned_der_keeps_as_much_of_an_extractor_as_its_printed_size_says():
     assert {method: len(cells) for method, cells in found.items()} == {"DER": 6, "DER w BDR": 6, "DER w/o P": 6}
     assert found["DER w/o P"][50, 10] == ("der", 1.0)
     assert found["DER w BDR"][50, 10] == ("der+bdr", found["DER"][50, 10][1])
+
+
+def test_the_page_of_der_and_its_recipe_have_what_is_kept_at_every_protocol_of_table_2():
+    kept = {(one.B, one.S): dict(pruning(one))["der.keep"] for one in chosen(["T2"], "cifar100 & method=der")}
+    page = (Path(__file__).parent.parent / "docs" / "methods" / "der.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| (0\.\d+) \| (\d\.\d\d) M \|$", page, re.MULTILINE)
+    assert {(int(base), int(step)): float(keep) for base, step, keep, _ in rows} == kept == PRUNED
+    assert all(float(size) == pytest.approx(float(keep) * EXTRACTOR, abs=0.006) for *_, keep, size in rows)
 
 
 def test_default_momentum_is_the_run_of_table_4():
@@ -505,6 +534,12 @@ def test_a_new_row_has_a_gain_and_nothing_to_reach(folders, capsys):
     assert row["gain"]["ours"]["mean"] == pytest.approx(1.5)
 
 
+def test_nothing_is_added_to_a_dash():
+    dashes = [one for one in chosen(["T2"], "cifar100 & rpsnet & avg_acc_top1") if one.value is None]
+    assert dashes
+    assert beside(dashes, ["bdr", "la"]) == dashes
+
+
 def test_side_by_side_the_longest_begins(folders, capsys):
     only = "cifar100 & B=0 & S=10 & (icarl|bic)"
     for jobs, order in ((1, ["icarl", "bic"]), (2, ["bic", "icarl"])):
@@ -540,15 +575,28 @@ def test_time_is_images_over_measured_speed(tmp_path):
     trained(tmp_path / "run", one, 66.0)
     runs, config = list(gather([tmp_path])), mapped(one).config(0)
     assert workload(config)[:2] == [50 * 500 * 160, (10 * 500 + 50 * 20) * 160]
-    speed = measured(runs, "resnet18", "cpu")
+    speed = measured(runs, "ucir+cwd", "resnet18", "cpu")
     assert (speed.first, speed.later) == (100.0, 50.0)
     assert speed.seconds(config) == pytest.approx(workload(config)[0] / 100 + sum(workload(config)[1:]) / 50)
-    assert measured(runs, "resnet18", "cuda") is measured(runs, "resnet32", "cpu") is None
+    assert measured(runs, "ucir+cwd", "resnet18", "cuda") is measured(runs, "ucir+cwd", "resnet32", "cpu") is None
+
+
+def test_speed_is_of_the_same_run_else_of_the_same_method_else_of_the_same_network(tmp_path):
+    def first_and_of(spec):
+        speed = measured(list(gather([tmp_path])), spec, "resnet18", "cpu")
+        return speed.first, speed.of
+
+    trained(tmp_path / "wa", cell("T2", "WA"), 66.0, speed=2)  # its network starts otherwise, and is as fast
+    assert first_and_of("ucir+cwd") == first_and_of("der") == (200.0, "other methods")
+    trained(tmp_path / "bare", cell("T4", "UCIR"), 66.0, speed=3)
+    assert first_and_of("ucir+cwd") == (300.0, "ucir with any plug-ins")
+    trained(tmp_path / "same", cell("T4", "CwD"), 66.0, speed=1)
+    assert (first_and_of("ucir+cwd"), first_and_of("ucir")) == ((100.0, "ucir+cwd"), (300.0, "ucir"))
 
 
 def test_speed_is_of_runs_that_had_as_many_beside_them_as_are_asked_for(tmp_path):
     def first_and_beside(jobs):
-        speed = measured(list(gather([tmp_path])), "resnet18", "cpu", jobs)
+        speed = measured(list(gather([tmp_path])), "ucir+cwd", "resnet18", "cpu", jobs)
         return speed.first, speed.beside
 
     one = cell("T4", "CwD")

@@ -24,9 +24,12 @@ def beside(cells: Sequence[Cell], plugins: Sequence[str]) -> list[Cell]:
 
 
 def with_plugin(cell: Cell, plugin: str) -> Cell | None:
-    """The paper's cell where it has one; none for a row that does not take it."""
+    """The paper's cell where it has one; none for a row that does not take it, or whose own number is a dash.
+
+    What is a dash is not run, and there would be nothing to compare it with.
+    """
     part = printed_name(plugin)
-    if not cell.is_accuracy or not takes_plugins(cell):
+    if not cell.is_accuracy or cell.value is None or not takes_plugins(cell):
         return None
     printed = (one for one in load_cells() if is_same(one, cell) and one.parts == [*cell.parts, part])
     return next(printed, cell.adding(part))

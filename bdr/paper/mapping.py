@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
 
+from bdr.config import Config, fields_of, flattened
 from bdr.paper.cells import Cell, load_cells
-from bdr.recipes import PAPER_FRAME
-
-if TYPE_CHECKING:
-    from bdr.config import Config
+from bdr.recipes import cifar100, configure, rpsnet_original, ucir_der, wa_der
 
 Settings = tuple[tuple[str, Any], ...]
 
@@ -54,25 +53,14 @@ DATA = {"CIFAR-100": "cifar100"}
 CLASSES = {"cifar100": 100}
 IMAGES = {"cifar100": 500}  # training images of each class
 
-PAPER: Settings = (("order", "seed-1993"), ("herding", "distance"), ("net", "resnet18"))
-AANET: Settings = (("order", "seed-1993"), ("herding", "dot"), ("net", "resnet32"))
-AANET_TRAINING: Settings = (("ucir.imprint", True),)
-DER: Settings = (("order", "der-2"), ("herding", "dot"), ("net", "resnet18-der"))
-DER_TRAINING: Settings = (
-    ("statistics", "der"),
-    ("augment.brightness", 63 / 255),
-    ("stage.epochs", 170),
-    ("stage.warmup", 10),
-    ("stage.drops", (110, 130)),
-)
-# Fields and settings that the numbers of single methods in table 2 were made with instead.
-OWN: dict[str, tuple[Settings, Settings]] = {
-    "dytox": ((("order", "der-2"), ("herding", "dot"), ("net", "convit")), ()),
+# Rows of table 2 whose runs are not those of the method's own frame.
+RERUN: dict[str, Callable[..., Config]] = {
+    "rpsnet": rpsnet_original,
     # Random new embeddings are of the CwD and BDR experiments alone, and others re-ran it for this table.
-    "ucir": (DER, (*DER_TRAINING, ("ucir.imprint", True))),
-    "wa": (DER, (("wa.reset_after_warmup", True),)),
-    "rpsnet": ((("order", "natural"), ("herding", "random"), ("net", "rps")), (("statistics", "default"),)),
+    "ucir": ucir_der,
+    "wa": wa_der,
 }
+NAMED = ("order", "herding", "net")  # with every run, whatever its frame says
 DER_NOTE = (
     "T2 in DER's frame: order der-2, dot herding, brightness 63/255, its statistics; 170 epochs, warm-up 10, drops at "
     "110 and 130, unless a method brings its own training; UCIR with imprinted embeddings (probably: the re-run is not "
@@ -114,8 +102,6 @@ class Wanted:
     settings: Settings
 
     def config(self, seed: int, **fields: Any) -> Config:
-        from bdr.recipes import configure
-
         return configure(self.spec, self.data, self.settings, {**dict(self.fields), **fields, "seed": seed})[0]
 
     def command(self, seed: int) -> str:
@@ -216,30 +202,35 @@ def with_switches(cell: Cell, spec: str, settings: list[tuple[str, Any]]) -> tup
 
 
 def wanted(cell: Cell, spec: str, settings: list[tuple[str, Any]], formula: str) -> Wanted:
-    """The protocol of the cell's own table: DER's frame for T2, that of the CwD and BDR experiments for the others.
-
-    AANet stands among the latter with a frame of its own.
-    """
+    """A run in the protocol of the cell's own table."""
     if "bdr" in spec.split("+"):
         settings = [*settings, ("bdr.formula", formula)]
     limit = LIMIT if cell.B is None else {"B": cell.B, "S": cell.S, "memory": cell.memory}
     memory = "all" if cell.base == "Bound" else limit["memory"]
     scenario = (("base", limit["B"]), ("step", limit["S"]), ("memory", memory))
-    fields, training = frame_of(cell, spec.split("+")[0])
+    fields, training = frame_of(cell.table, SPECS[cell.base], spec)
     return Wanted(spec, DATA[cell.dataset], (*scenario, *fields), (*training, *without_defaults(settings)))
 
 
-def frame_of(cell: Cell, method: str) -> tuple[Settings, Settings]:
-    """Fields and training of the frame that a row was made in."""
-    if cell.table == "T2":
-        # A method that stands in table 2 alone has its training there as its default.
-        return OWN.get(method, (DER, DER_TRAINING if method in PAPER_FRAME else ()))
-    return (AANET, AANET_TRAINING) if cell.base.startswith("AANet") else (PAPER, ())
+@cache
+def frame_of(table: str, row: str, spec: str) -> tuple[Settings, Settings]:
+    """Fields and training of the recipe of a bare row; the latter only where a run has not got them by itself."""
+    method, *plugins = row.split("+")
+    again = RERUN.get(method) if table == "T2" else None
+    made = again(*plugins) if again else cifar100(method, *plugins)
+    by_itself = written_out(cifar100(*spec.split("+")))
+    training = tuple((name, value) for name, value in written_out(made).items() if by_itself.get(name) != value)
+    return tuple((name, getattr(made, name)) for name in NAMED), training
+
+
+def written_out(config: Config) -> dict[str, Any]:
+    """All that a method is trained with, by the names that --set has for it."""
+    training = {"statistics": config.statistics, "augment": config.augment, "stage": asdict(config.stage)}
+    return dict(flattened([*training.items(), ("stages", config.stages), ("settings", config.settings)]))
 
 
 def without_defaults(settings: list[tuple[str, Any]]) -> Settings:
     """What is the default anyway is left out, so that the same run has one description, and one fingerprint."""
-    from bdr.config import fields_of
     from bdr.plugins import PLUGINS
 
     defaults = {f"bdr.{name}": default for name, (_, default) in fields_of(PLUGINS["bdr"]).items()}

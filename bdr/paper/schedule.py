@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bdr.display import clock
@@ -23,7 +23,12 @@ class Job:
     wanted: Wanted
     have: tuple[int, ...]
     missing: tuple[int, ...]
-    seconds: float | None  # of one run
+    speed: Speed | None
+
+    @property
+    def seconds(self) -> float | None:
+        """Of one run."""
+        return None if self.speed is None else self.speed.seconds(self.wanted.config(seed=0))
 
     @property
     def images(self) -> int:
@@ -72,49 +77,67 @@ def schedule_of(
 ) -> Schedule:
     """The runs behind the cells, once each, and how long they take with so many at once."""
     wanted = list(dict.fromkeys(each.wanted for each in judged if each.wanted))
-    speeds = {net: measured(results, net, device, at_once) for net in {dict(each.fields)["net"] for each in wanted}}
-    jobs = tuple(job_of(each, results, seeds, speeds[dict(each.fields)["net"]]) for each in wanted)
-    return Schedule(jobs, tuple(time_notes(jobs, speeds, results, device, at_once)), at_once)
+    speeds = speeds_of(wanted, results, device, at_once)
+    jobs = tuple(job_of(each, results, seeds, speeds[each]) for each in wanted)
+    return Schedule(jobs, tuple(time_notes(jobs, results, device, at_once)), at_once)
+
+
+def speeds_of(wanted: Sequence[Wanted], results: Results, device: str, at_once: int) -> dict[Wanted, Speed | None]:
+    kinds = {each: (each.spec, net_of(each)) for each in wanted}
+    speeds = {kind: measured(results, *kind, device, at_once) for kind in set(kinds.values())}
+    return {each: speeds[kind] for each, kind in kinds.items()}
+
+
+def net_of(wanted: Wanted) -> str:
+    return str(dict(wanted.fields)["net"])
 
 
 def job_of(wanted: Wanted, results: Results, seeds: Sequence[int], speed: Speed | None) -> Job:
     have = tuple(results.of(wanted))
-    seconds = None if speed is None else speed.seconds(wanted.config(seed=0))
-    return Job(wanted, have, tuple(seed for seed in seeds if seed not in have), seconds)
+    return Job(wanted, have, tuple(seed for seed in seeds if seed not in have), speed)
 
 
-def time_notes(
-    jobs: Sequence[Job], speeds: dict[str, Speed | None], results: Results, device: str, at_once: int
-) -> list[str]:
+def time_notes(jobs: Sequence[Job], results: Results, device: str, at_once: int) -> list[str]:
     """How long all missing runs take here; where nothing was measured here, how long elsewhere."""
     missing = [job for job in jobs if job.missing]
     if not missing:
         return ["Nothing is missing."] if jobs else []
     notes = []
-    for net, speed in speeds.items():
-        here = [job for job in missing if dict(job.wanted.fields)["net"] == net]
-        notes += [time_note(here, net, speed, device)] if here else []
-        if here and speed is None:
-            notes += [elsewhere(here, net, kind, results, at_once) for kind in kinds(results, device)]
-    return [note for note in notes if note]
+    for (net, speed), alike in grouped(missing, {job.wanted: job.speed for job in missing}).items():
+        notes.append(time_note(alike, net, speed, device))
+        if speed is None:
+            notes += [note for kind in kinds(results, device) for note in elsewhere(alike, kind, results, at_once)]
+    return notes
+
+
+def grouped(jobs: Sequence[Job], speeds: Mapping[Wanted, Speed | None]) -> dict[tuple[str, Speed | None], list[Job]]:
+    """Those of the same network and speed, which one sentence can tell the time of."""
+    found: dict[tuple[str, Speed | None], list[Job]] = {}
+    for job in jobs:
+        found.setdefault((net_of(job.wanted), speeds[job.wanted]), []).append(job)
+    return found
 
 
 def time_note(jobs: Sequence[Job], net: str, speed: Speed | None, device: str) -> str:
-    count = sum(len(job.missing) for job in jobs)
-    runs = f"{count} missing run{'' if count == 1 else 's'} of {net}"
     if speed is None:
-        return f"{runs}: time unknown on {device}, where no record of {net} was made."
-    return f"{runs}: {total(jobs, speed)}; less where runs share their first phase."
+        return f"{counted(jobs)} of {net}: time unknown on {device}, where no record of {net} was made."
+    return f"{counted(jobs)} of {net}: {total(jobs, speed)}; less where runs share their first phase."
 
 
-def elsewhere(jobs: Sequence[Job], net: str, kind: str, results: Results, at_once: int) -> str:
-    speed = measured(results, net, kind, at_once)
-    return "" if speed is None else f"On {kind}: {total(jobs, speed)}."
+def counted(jobs: Sequence[Job]) -> str:
+    count = sum(len(job.missing) for job in jobs)
+    return f"{count} missing run{'' if count == 1 else 's'}"
+
+
+def elsewhere(jobs: Sequence[Job], kind: str, results: Results, at_once: int) -> list[str]:
+    speeds = speeds_of([job.wanted for job in jobs], results, kind, at_once)
+    groups = grouped(jobs, speeds).items()
+    return [f"On {kind}, {counted(alike)}: {total(alike, speed)}." for (_, speed), alike in groups if speed]
 
 
 def total(jobs: Sequence[Job], speed: Speed) -> str:
     seconds = sum(speed.seconds(job.wanted.config(seed=0)) * len(job.missing) for job in jobs)
-    records = f"{speed.records} record{'' if speed.records == 1 else 's'} on {speed.device}"
+    records = f"{speed.records} record{'' if speed.records == 1 else 's'} of {speed.of} on {speed.device}"
     rates = f"a run: {speed.first:,.0f} images/s in the first phase, {speed.later:,.0f} in later ones"
     return f"about {clock(seconds / (speed.beside or 1))} {circumstances(speed)}, from {records} ({rates})"
 

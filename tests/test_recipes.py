@@ -1,0 +1,102 @@
+"""A run is the same however it is spelled, and what is printed of it is the same run again."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bdr import recipes
+from bdr.commands.training import configurations
+from bdr.config import from_yaml, to_yaml
+from bdr.methods import METHODS
+from bdr.plugins import PLUGINS
+from bdr.recipes import RECIPES, configure
+
+# Recipes that are nothing but a method with plug-ins in the frame of a data set.
+SPELLED = {
+    "aanet": ("ucir+aanet", "cifar100"),
+    "cwd": ("ucir+cwd", "cifar100"),
+    "cwd-bdr": ("ucir+cwd+bdr", "cifar100"),
+    "digits-cwd": ("ucir+cwd", "digits"),
+    "digits-cwd-bdr": ("ucir+cwd+bdr", "digits"),
+}
+FURTHER = ("", "+bdr", "+la", "+paco", "+aanet")
+EVERY = [f"{name}{further}" for name in RECIPES for further in FURTHER if further[1:] not in name.split("-")]
+
+
+@pytest.mark.parametrize("further", FURTHER)
+@pytest.mark.parametrize("name", SPELLED)
+def test_a_recipe_with_a_further_plug_in_is_what_is_spelled_out(name, further):
+    spelled, data = SPELLED[name]
+    assert configure(f"{name}{further}") == configure(f"{spelled}{further}", data)
+
+
+@pytest.mark.parametrize("what", EVERY)
+def test_a_printed_configuration_is_read_as_the_same_one(what, tmp_path):
+    config, _ = configure(what, fields={"seed": 7})
+    file = tmp_path / "printed.yaml"
+    file.write_text(to_yaml(config))
+    assert configurations(None, {}, file, [None]) == ([config], [])
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100", "digits", "imagefolder"])
+@pytest.mark.parametrize("method", ["bic", "der", "e2e", "l2p", "ucir+aanet", "ucir+paco"])
+def test_so_is_that_of_a_method_in_any_frame(method, data, tmp_path):
+    config, _ = configure(method, data)
+    file = tmp_path / "printed.yaml"
+    file.write_text(to_yaml(config))
+    assert configurations(None, {}, file, [None]) == ([config], [])
+
+
+def test_what_a_whole_file_does_not_set_is_not_set():
+    whole = from_yaml(to_yaml(configure("ucir+paco", "digits")[0]), "a file")
+    bare = whole | {"settings": {}, "stages": {}, "augment": {}}
+    of_a_file = {name: value for name, value in bare.items() if name not in ("method", "plugins")}
+    config, _ = configure("ucir+paco", file=of_a_file)
+    assert (config.settings, config.stages, config.augment) == ({}, {}, {})
+
+
+def test_what_is_typed_changes_a_whole_file_too():
+    whole = yaml.safe_load(to_yaml(configure("bic", "digits")[0]))
+    config, _ = configure("bic", settings=[("stage.correction.lr", 0.5), ("augment.pad", 2)], file=whole)
+    assert (config.stages["correction"]["lr"], config.stages["correction"]["epochs"]) == (0.5, 200)
+    assert config.augment == {"pad": 2}
+
+
+def test_a_part_of_a_file_changes_what_it_names():
+    config, _ = configure("wa", file={"data": "cifar100", "augment": {"pad": 2}})
+    assert config.augment == {"brightness": 63 / 255, "pad": 2}
+
+
+def test_the_frame_of_aanet_is_there_however_it_is_asked_for():
+    for what in ("ucir+cwd+aanet", "cwd+aanet", "aanet+cwd", "ucir-der+aanet", "cwd-bdr+aanet"):
+        config, _ = configure(what, "cifar100")
+        assert (config.net, config.herding, config.settings) == ("resnet32", "dot", {"ucir": {"imprint": True}})
+
+
+def test_pruned_der_has_the_size_of_the_base_and_step_that_are_asked_for():
+    def kept(**fields):
+        return configure("der-pruned+bdr", fields=fields)[0].settings["der"]["keep"]
+
+    assert (kept(), kept(base=0), kept(base=10), kept(step=25)) == (0.1568, 0.0807, 0.0807, 0.1746)
+    assert configure("der-pruned", settings=[("base", 0)], file={"step": 5})[0].settings == {"der": {"keep": 0.0615}}
+
+
+def test_a_size_that_is_set_stays_what_it_is():
+    for given in ({"settings": [("der.keep", 0.3)]}, {"file": {"settings": {"der": {"keep": 0.3}}}}):
+        config, notes = configure("der-pruned", fields={"base": 0}, **given)
+        assert (config.settings, notes) == ({"der": {"keep": 0.3}}, [])
+
+
+def test_where_table_2_has_no_size_it_is_said():
+    config, notes = configure("der-pruned", fields={"base": 40, "step": 20})
+    assert config.settings == {"der": {"keep": 0.1568}}
+    assert [note.partition(":")[0] for note in notes] == ["table 2 has no size for --base 40 --step 20"]
+
+
+def test_what_methods_bring_with_them_is_of_methods_that_there_are_and_stands_on_the_page():
+    page = (Path(__file__).parent.parent / "docs" / "add-a-method.md").read_text()
+    tables = {name for name in vars(recipes) if name.startswith(("OWN_", "DIGITS_"))} | {"KEPT", "PAPER_FRAME"}
+    for name in tables - {"DIGITS_PROMPTING"}:
+        assert f"`{name}`" in page
+        assert set(vars(recipes)[name]) <= {*METHODS, *PLUGINS}
