@@ -7,6 +7,9 @@ import copy
 import json
 import math
 import shutil
+import subprocess
+import sys
+import warnings
 
 import pytest
 import torch
@@ -575,6 +578,53 @@ def test_training_loading_and_predicting_leave_the_process_as_it_was(precision, 
     api.evaluate(path)
     assert set(seen) == {precision == "tf32"}  # whoever looks at images, whatever the process has
     assert torch.backends.cudnn.allow_tf32 is there
+
+
+def settings_of_the_process():
+    return torch._dynamo.config.save_config(), stance_of(torch.zeros(1)), warnings.showwarning, warnings.filters[:]
+
+
+@torch.compile(backend="eager")
+def stance_of(x):
+    return torch.compiler.is_compiling()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_compiles_leaves_the_compiler_and_the_warnings_of_the_process_as_they_were(
+    fails, tmp_path, monkeypatch
+):
+    limits = []
+
+    def steps_as_it_reads(self):
+        limits.append((torch._dynamo.config.recompile_limit, torch._dynamo.config.fail_on_recompile_limit_hit))
+        if fails:
+            raise BdrError("in a step")
+        self.step()
+
+    monkeypatch.setattr(stepping.CompiledStep, "__call__", steps_as_it_reads)
+    before = settings_of_the_process()
+    with pytest.raises(BdrError, match="in a step") if fails else contextlib.nullcontext():
+        train(tmp_path / "run", "ucir", phases=1, engine="compile", net="runs:flat")
+    assert set(limits) == {(stepping.VERSIONS, True)}
+    assert settings_of_the_process() == before
+
+
+def test_in_a_run_code_is_compiled_for_many_shapes_and_for_too_many_is_an_error(monkeypatch):
+    monkeypatch.setattr(stepping, "VERSIONS", 12)
+    torch._dynamo.reset()
+    doubled = torch.compile(lambda x: (torch.compiler.is_compiling(), 2 * x), dynamic=False, backend="eager")
+    with eager_between_steps("compile"), torch.compiler.set_stance("default"):
+        assert all(doubled(torch.zeros(length))[0] for length in range(2, 14))
+        with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+            doubled(torch.zeros(14))
+    assert not doubled(torch.zeros(15))[0]  # outside, too many run as they read
+
+
+def test_importing_leaves_the_warnings_of_the_process_as_they_were():
+    modules = "bdr.paper.reproduce, bdr.commands.training, bdr.sweep, bdr.cli"
+    code = f"import warnings; before = warnings.showwarning; import {modules}; assert warnings.showwarning is before"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
 
 
 def test_a_stage_that_moves_nothing_is_an_error():
