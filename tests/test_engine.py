@@ -33,6 +33,7 @@ from bdr.errors import BdrError
 from bdr.methods import METHODS
 from bdr.methods.base import Method
 from bdr.nets import Backbone, Features, Frozen, LinearHead, Network
+from bdr.nets.base import layouts_of
 from bdr.nets.resnet_cifar import ResNet
 from bdr.plugins import PLUGINS
 from bdr.plugins.base import Plugin
@@ -297,6 +298,49 @@ def test_a_batch_is_observed_once_however_often_it_is_classified():
     terms, _ = gradient_of(Plain(times=3), [plugin])
     assert len(terms) == 3
     assert plugin.seen == [6]
+
+
+def kept_by(plugin):
+    """Bit by bit, since a loss that nobody knows yet is no number."""
+    return layouts_of(plugin), {name: value.numpy().tobytes() for name, value in plugin.state_dict().items()}
+
+
+def changed_by_classifying(world, stage):
+    """What a plug-in that acts keeps otherwise, after its loss was taken three times more than it was observed."""
+    (plugin,) = world.objective(stage).plugins
+    batch = world.batch()
+    out = world.method.net(batch.x)
+    plugin.observe(batch, out)
+    before = kept_by(plugin)
+    for _ in range(3):
+        plugin.classify(world.method.criterion, out, batch.y)
+    (layout, tensors), (same, after) = before, kept_by(plugin)
+    assert (layout, tensors.keys()) == (same, after.keys())
+    return [name for name in tensors if tensors[name] != after[name]]
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_classifying_moves_no_state_of_a_plug_in(name):
+    stage = Stage(draw="uniform" if name == "resample" else "all")
+    world = World("ucir", (name,), 0 if name == "cwd" else 1, make=two_blocks)
+    world.begin(stage)
+    assert not changed_by_classifying(world, stage)
+
+
+def test_state_that_moves_in_classify_would_be_found():
+    class Counts(Times):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def classify(self, inner, out, y):
+            self.count += 1
+            return super().classify(inner, out, y)
+
+    world = World("ucir", (), 1)
+    world.plugins = [Counts()]
+    world.begin(Stage())
+    assert changed_by_classifying(world, Stage()) == ["count"]
 
 
 def test_terms_of_a_plug_in_count_with_their_weight():
@@ -642,7 +686,7 @@ class Poison(Plugin):
         return not phase.first
     def begin(self, phase, census, net):
         self.calls = 0
-    def observe(self, out, y):
+    def observe(self, batch, out):
         self.calls += 1
     def classify(self, inner, out, y):
         return inner(out, y) * (float("nan") if self.calls > 10 else 1.0)
