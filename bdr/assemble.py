@@ -163,31 +163,57 @@ def arrivals(config: Config, classes: int, extends: Extends | None) -> Protocol 
     return Given(class_order(config.order, classes), extends.bounds)
 
 
-def plan_run(
-    config: Config, path: Path | None, runs: Path, data: DataSet | None = None, extends: Extends | None = None
-) -> Plan:
-    """Checks everything that can be checked before anything trains."""
+@dataclass(frozen=True)
+class Checked:
+    """What a run is made of, read and built, all of it fit for the rest."""
+
+    data: DataSet
+    train: Images
+    held: Images | None
+    protocol: Protocol | Given
+    phases: list[Phase]
+    stages: list[list[Stage]]
+    method: Method
+    plugins: list[Plugin]
+    quota: Quota
+    device: torch.device
+    precision: str
+    engine: str
+
+    def store(self, images: Images) -> Store:
+        return store_of(images, self.data, self.protocol.order, self.device)
+
+
+def check_words(config: Config) -> None:
+    """What a configuration alone gives away."""
     check_names(config)
     for tracker in config.log:
         check_tracker(tracker)
     checked_stage(config.stage)
     check_settings(config)
+
+
+def check_method(config: Config, method: Method, plugins: Sequence[Plugin], quota: Quota) -> None:
+    check_kept(quota, method, config.method)
+    check_parameters(method, config.method, plugins)
+    check_targets(method, config.method, plugins)
+    check_softmax(method, config.method, plugins)
+
+
+def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Checked:
+    """Refuses what cannot be, each thing as soon as what it takes to see it is there: reading data may take long."""
+    check_words(config)
     plugins = make_plugins(config)
     quota = Quota.parse(config.memory)
     data = load_data(config, data)
     if extends is not None:
         data = replace(data, mean=extends.mean, std=extends.std)
-    classes = len(data.classes)
-    protocol = arrivals(config, classes, extends)
-    check_memory(quota, classes, plugins)
+    protocol = arrivals(config, len(data.classes), extends)
+    check_memory(quota, len(data.classes), plugins)
     device = choose_device(config.device)
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
-    shape = image_shape(data)
-    method = make_method(config, shape, plugins)
-    check_kept(quota, method, config.method)
-    check_parameters(method, config.method, plugins)
-    check_targets(method, config.method, plugins)
-    check_softmax(method, config.method, plugins)
+    method = make_method(config, image_shape(data), plugins)
+    check_method(config, method, plugins, quota)
     stages = [stages_of(config, method, plugins, phase) for phase in protocol]
     check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
     check_acting(plugins, list(protocol), stages)
@@ -195,37 +221,55 @@ def plan_run(
     check_held(quota, method, config.method, phases)
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
-    weights = source_of(method)
-    info = describe(config, data, protocol, phases, precision, engine, device, method.readout, weights, extends)
-    info |= {"distillation": method.distillation, "image": list(shape)}
-    path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
-    learner = Learner(
-        phases=phases,
-        stages=stages,
-        train=store_of(train, data, protocol.order, device),
-        method=method,
-        plugins=plugins,
-        memory=Memory(quota, config.herding),
-        seed=config.seed,
-        engine=engine,
-        precision=precision,
-    )
+    return Checked(data, train, held, protocol, phases, stages, method, plugins, quota, device, precision, engine)
+
+
+def plan_run(
+    config: Config, path: Path | None, runs: Path, data: DataSet | None = None, extends: Extends | None = None
+) -> Plan:
+    """Checks everything that can be checked before anything trains."""
+    made = checked(config, data, extends)
+    info = information(config, made, extends)
+    path = path or runs / folder_name(config, made.data) / f"seed{config.seed}-{info['fingerprint']}"
+    key = first_phase_key(config, info, made.plugins, made.phases[0], made.stages[0])
     experiment = Experiment(
-        learner=learner,
-        test=store_of(data.test, data, protocol.order, device),
-        validation=None if held is None else store_of(held, data, protocol.order, device),
+        learner=learner_of(config, made),
+        test=made.store(made.data.test),
+        validation=None if made.held is None else made.store(made.held),
         classes=info["classes"],
         path=path,
         keep=config.keep,
         analyse=config.analyse,
         checkpoint_every=config.checkpoint_every,
-        shared=shared_folder(config, path, runs, first_phase_key(config, info, plugins, phases[0], stages[0])),
+        shared=shared_folder(config, path, runs, key),
         taken_over=extends.phases if extends else 0,
         own_code=info.get("own_code", {}),
     )
     plan = Plan(config, experiment, info)
     info["work"] = plan.work()  # so that whoever reads the record knows how much is left
     return plan
+
+
+def information(config: Config, made: Checked, extends: Extends | None) -> dict[str, Any]:
+    """What the record says of a run before it begins."""
+    method, where = made.method, (made.precision, made.engine, made.device)
+    weights = source_of(method)
+    told = describe(config, made.data, made.protocol, made.phases, *where, method.readout, weights, extends)
+    return told | {"distillation": method.distillation, "image": list(image_shape(made.data))}
+
+
+def learner_of(config: Config, made: Checked) -> Learner:
+    return Learner(
+        phases=made.phases,
+        stages=made.stages,
+        train=made.store(made.train),
+        method=made.method,
+        plugins=made.plugins,
+        memory=Memory(made.quota, config.herding),
+        seed=config.seed,
+        engine=made.engine,
+        precision=made.precision,
+    )
 
 
 def shared_folder(config: Config, path: Path, runs: Path, key: str) -> Path | None:

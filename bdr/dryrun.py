@@ -39,7 +39,7 @@ def seconds_per_image(plan: Plan) -> float:
     with trial.at_work():
         pool = trial.begin_phase(phase)
         trial.begin_stage(phase, pool, 0)
-        return seconds_of_steps(trial.open_fits(phase, pool, 0)["optimizer"])
+        return seconds_of_steps(trial.open_fits(phase, pool, 0).main)
 
 
 def seconds_of_steps(fit: Fit) -> float:

@@ -168,12 +168,22 @@ def _window_sums(values: np.ndarray, window: int) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(values, window).sum(axis=1)
 
 
-def destruction(series: np.ndarray, steps_per_epoch: int) -> Destruction | None:
+def smoothed(series: np.ndarray, window: int) -> np.ndarray:
+    """The moving mean, as long as the series: before a window is full, the mean of all steps so far."""
+    series = np.asarray(series, float)
+    early = series[: max(0, min(int(window), len(series)) - 1)]
+    finite = np.isfinite(early)
+    sums, counts = np.where(finite, early, 0.0).cumsum(), finite.cumsum()
+    growing = np.divide(sums, counts, out=np.full(len(early), np.nan), where=counts > 0)
+    return np.concatenate([growing, moving_mean(series, window)])
+
+
+def destruction(series: np.ndarray, window: int) -> Destruction | None:
     """Peak and end of the one-epoch moving mean, each minus the first finite value; None for an empty series."""
     finite = np.asarray(series, float)[np.isfinite(series)]
     if not len(finite):
         return None
-    means = moving_mean(series, steps_per_epoch)
+    means = moving_mean(series, window)
     top = int(np.nanargmax(means))
     end = means[np.isfinite(means)][-1]
     step = top + len(series) - len(means)  # a window is named by its last step
@@ -196,10 +206,16 @@ def first_stage(run: Recorded, phase: int, name: str) -> np.ndarray:
     return steps[name][steps["stage"] == steps["stage"][:1]]
 
 
+def steps_per_epoch(run: Recorded, phase: int, otherwise: int = 1) -> int:
+    """Of a phase's first stage, as recorded when it ended."""
+    line = next((line for line in run.phases if line["phase"] == phase), {})
+    return int(line.get("steps_per_epoch") or otherwise)
+
+
 def destructions(run: Recorded, name: str) -> list[Destruction]:
     """One a phase after the first, of the series "ce_old" or "distillation"; phases without it are left out."""
-    lines = [line for line in run.phases if line["phase"] > 0]
-    found = [destruction(first_stage(run, line["phase"], name), line.get("steps_per_epoch") or 1) for line in lines]
+    phases = [line["phase"] for line in run.phases if line["phase"] > 0]
+    found = [destruction(first_stage(run, phase, name), steps_per_epoch(run, phase)) for phase in phases]
     return [each for each in found if each is not None]
 
 

@@ -402,9 +402,9 @@ def test_a_run_stopped_anywhere_ends_where_the_whole_one_does(position, whole, t
 def test_the_turn_leaves_all_but_the_shares_as_it_is(tmp_path, monkeypatch):
     alternate, changes = Experiment.alternate, []
 
-    def watched(self, fits, epoch):
+    def watched(self, main, aside, epoch):
         before = {name: value.clone() for name, value in self.method.state_dict().items()}
-        alternate(self, fits, epoch)
+        alternate(self, main, aside, epoch)
         after = self.method.state_dict()
         changes.append([name for name in before if not torch.equal(before[name], after[name])])
 

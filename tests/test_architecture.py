@@ -164,6 +164,13 @@ def test_every_file_and_every_folder_of_the_library_is_in_the_table():
     assert parts == set(RULES)
 
 
+def test_every_file_and_every_folder_of_the_library_is_in_the_tree_of_the_documents():
+    text = (HOME.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = text.partition("## The tree")[2].partition("\n## ")[0]
+    named = {name for row in tree.splitlines() if row.startswith("|") for name in row.split("|")[1].split("`")[1::2]}
+    assert named == {f"{part}/" if (HOME / part).is_dir() else f"{part}.py" for part in RULES}
+
+
 def test_a_name_of_a_package_beside_one_of_its_modules_counts_as_the_package(tmp_path):
     file = tmp_path / "both.py"
     file.write_text("from bdr.methods import METHODS, base\nfrom bdr import api\nfrom bdr.config import Config\n")

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -95,6 +96,16 @@ def whole(tmp_path_factory):
     said = typed("run", "ucir+bdr", *WHOLE, "--keep", "all", "--out", path)
     assert said.code == 0, said.err
     return Run.open(path)
+
+
+# Warnings
+
+
+def test_a_warning_is_said_in_its_own_words_and_only_while_a_command_runs(monkeypatch):
+    before = warnings.showwarning
+    monkeypatch.setattr("bdr.cli.app", lambda: warnings.warn("files [of a kind] are left out", stacklevel=1))
+    assert typed("list") == Said(0, "", "warning: files [of a kind] are left out\n")
+    assert warnings.showwarning is before
 
 
 # Running

@@ -7,6 +7,9 @@ import copy
 import json
 import math
 import shutil
+import subprocess
+import sys
+import warnings
 
 import pytest
 import torch
@@ -30,6 +33,7 @@ from bdr.errors import BdrError
 from bdr.methods import METHODS
 from bdr.methods.base import Method
 from bdr.nets import Backbone, Features, Frozen, LinearHead, Network
+from bdr.nets.base import layouts_of
 from bdr.nets.resnet_cifar import ResNet
 from bdr.plugins import PLUGINS
 from bdr.plugins.base import Plugin
@@ -294,6 +298,49 @@ def test_a_batch_is_observed_once_however_often_it_is_classified():
     terms, _ = gradient_of(Plain(times=3), [plugin])
     assert len(terms) == 3
     assert plugin.seen == [6]
+
+
+def kept_by(plugin):
+    """Bit by bit, since a loss that nobody knows yet is no number."""
+    return layouts_of(plugin), {name: value.numpy().tobytes() for name, value in plugin.state_dict().items()}
+
+
+def changed_by_classifying(world, stage):
+    """What a plug-in that acts keeps otherwise, after its loss was taken three times more than it was observed."""
+    (plugin,) = world.objective(stage).plugins
+    batch = world.batch()
+    out = world.method.net(batch.x)
+    plugin.observe(batch, out)
+    before = kept_by(plugin)
+    for _ in range(3):
+        plugin.classify(world.method.criterion, out, batch.y)
+    (layout, tensors), (same, after) = before, kept_by(plugin)
+    assert (layout, tensors.keys()) == (same, after.keys())
+    return [name for name in tensors if tensors[name] != after[name]]
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_classifying_moves_no_state_of_a_plug_in(name):
+    stage = Stage(draw="uniform" if name == "resample" else "all")
+    world = World("ucir", (name,), 0 if name == "cwd" else 1, make=two_blocks)
+    world.begin(stage)
+    assert not changed_by_classifying(world, stage)
+
+
+def test_state_that_moves_in_classify_would_be_found():
+    class Counts(Times):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def classify(self, inner, out, y):
+            self.count += 1
+            return super().classify(inner, out, y)
+
+    world = World("ucir", (), 1)
+    world.plugins = [Counts()]
+    world.begin(Stage())
+    assert changed_by_classifying(world, Stage()) == ["count"]
 
 
 def test_terms_of_a_plug_in_count_with_their_weight():
@@ -577,6 +624,53 @@ def test_training_loading_and_predicting_leave_the_process_as_it_was(precision, 
     assert torch.backends.cudnn.allow_tf32 is there
 
 
+def settings_of_the_process():
+    return torch._dynamo.config.save_config(), stance_of(torch.zeros(1)), warnings.showwarning, warnings.filters[:]
+
+
+@torch.compile(backend="eager")
+def stance_of(x):
+    return torch.compiler.is_compiling()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_that_compiles_leaves_the_compiler_and_the_warnings_of_the_process_as_they_were(
+    fails, tmp_path, monkeypatch
+):
+    limits = []
+
+    def steps_as_it_reads(self):
+        limits.append((torch._dynamo.config.recompile_limit, torch._dynamo.config.fail_on_recompile_limit_hit))
+        if fails:
+            raise BdrError("in a step")
+        self.step()
+
+    monkeypatch.setattr(stepping.CompiledStep, "__call__", steps_as_it_reads)
+    before = settings_of_the_process()
+    with pytest.raises(BdrError, match="in a step") if fails else contextlib.nullcontext():
+        train(tmp_path / "run", "ucir", phases=1, engine="compile", net="runs:flat")
+    assert set(limits) == {(stepping.VERSIONS, True)}
+    assert settings_of_the_process() == before
+
+
+def test_in_a_run_code_is_compiled_for_many_shapes_and_for_too_many_is_an_error(monkeypatch):
+    monkeypatch.setattr(stepping, "VERSIONS", 12)
+    torch._dynamo.reset()
+    doubled = torch.compile(lambda x: (torch.compiler.is_compiling(), 2 * x), dynamic=False, backend="eager")
+    with eager_between_steps("compile"), torch.compiler.set_stance("default"):
+        assert all(doubled(torch.zeros(length))[0] for length in range(2, 14))
+        with pytest.raises(torch._dynamo.exc.FailOnRecompileLimitHit):
+            doubled(torch.zeros(14))
+    assert not doubled(torch.zeros(15))[0]  # outside, too many run as they read
+
+
+def test_importing_leaves_the_warnings_of_the_process_as_they_were():
+    modules = "bdr.paper.reproduce, bdr.commands.training, bdr.sweep, bdr.cli"
+    code = f"import warnings; before = warnings.showwarning; import {modules}; assert warnings.showwarning is before"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+
+
 def test_a_stage_that_moves_nothing_is_an_error():
     stage = Stage(name="balance", train=("heads",))
     with pytest.raises(BdrError, match=r"'balance' moves no parameter.*heads"):
@@ -592,7 +686,7 @@ class Poison(Plugin):
         return not phase.first
     def begin(self, phase, census, net):
         self.calls = 0
-    def observe(self, out, y):
+    def observe(self, batch, out):
         self.calls += 1
     def classify(self, inner, out, y):
         return inner(out, y) * (float("nan") if self.calls > 10 else 1.0)

@@ -139,6 +139,17 @@ def test_destruction_does_not_see_the_level_of_a_series(values, window, level):
     assert plain.peak >= plain.gap - 1e-9
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.one_of(st.floats(-5, 5), st.just(NAN)), max_size=40), st.integers(1, 50))
+def test_a_smoothed_series_is_at_every_step_the_mean_of_the_last_ones_that_there_are(values, window):
+    series = np.array(values, float)
+    windows = [series[max(0, end - window) : end] for end in range(1, len(series) + 1)]
+    wanted = [each[np.isfinite(each)].mean() if np.isfinite(each).any() else NAN for each in windows]
+    found = metrics.smoothed(series, window)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    np.testing.assert_array_equal(found[min(window, len(series)) - 1 :], metrics.moving_mean(series, window))
+
+
 def recorded_run(distillation=(NAN, NAN, NAN, NAN)):
     lines = [
         {"phase": 0, "seen": 2, "accuracy": {"cnn": 90.0}, "by_phase": {"cnn": [90.0]}, "parameters": 100},

@@ -175,6 +175,19 @@ def test_the_momentum_encoder_follows_after_every_step_and_learns_nothing_itself
     assert not plugin.key_net.net.training
 
 
+def test_keys_are_normalised_by_the_statistics_of_the_projection_that_learns_from_the_first_step_on():
+    plugin = PaCo(momentum=0.999)
+    fit = fit_of(plugin)
+    fresh = plugin.projection.layers[1].running_mean.clone()
+    for _ in range(2):
+        fit.step()
+        mine, theirs = plugin.key_projection.net.layers[1], plugin.projection.layers[1]
+        assert torch.equal(mine.running_mean, theirs.running_mean)
+        assert torch.equal(mine.running_var, theirs.running_var)
+    assert not torch.equal(theirs.running_mean, fresh)
+    assert not torch.equal(mine.weight, theirs.weight)
+
+
 def test_the_projection_learns_with_the_method():
     plugin = PaCo(**SMALL)
     fit = fit_of(plugin)

@@ -9,18 +9,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from directories import make_run, with_protocol
+from matplotlib.figure import Figure
 
-from bdr.metrics import destruction, forgetting_max, matrix, moving_mean, per_class
+from bdr.metrics import destruction, forgetting_max, matrix, moving_mean, per_class, smoothed
 from bdr.records import Run
 from bdr.report import plots, write_figures
 from bdr.report.colours import DARK_PAGE, DARK_PALETTE, DARKER_FROM, LIGHT_PAGE, ON_SHADES, PALETTE, SHADES
 from bdr.report.groups import group_runs
+from bdr.report.paper_figures.embedding import Cloud
+from bdr.report.paper_figures.figure1_destruction import MOMENTS, paint_curve
+from bdr.report.paper_figures.series import few_points
 from bdr.report.parts import parts_of, plots_of
 from bdr.report.plots.boxes import box_of
 from bdr.report.plots.choice import evenly, short_names, shown_groups
 from bdr.report.plots.destruction import course_of
 from bdr.report.plots.marks import DASHES, OUTLINES, SHAPES, spread_out
 from bdr.report.plots.scale import Scale, thinned
+from bdr.watch.curves import destruction_curve as watched_curve
+from bdr.watch.epochs import columns
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -82,6 +88,25 @@ def test_a_destruction_curve_is_the_moving_mean_and_its_peak_is_the_metric(runs,
     np.testing.assert_allclose(course.mean[:window], [series[:end].mean() for end in range(1, window + 1)], rtol=1e-5)
     wanted = destruction(series, window)
     assert (course.peak, course.top) == (pytest.approx(wanted.peak), wanted.step)
+
+
+def test_a_page_a_figure_of_the_paper_and_what_watches_show_the_same_curve(runs, monkeypatch):
+    run, plain = Run.open(runs[0].path), Run.steps
+
+    def with_gaps(self, phase):
+        found = plain(self, phase)
+        gaps = np.random.default_rng(phase).random(len(found["ce_old"])) < 0.4
+        return found | {"ce_old": np.where(gaps, np.nan, found["ce_old"])}
+
+    monkeypatch.setattr(Run, "steps", with_gaps)
+    wanted = smoothed(run.steps(1)["ce_old"], 10)
+    np.testing.assert_array_equal(course_of(group_runs([run])[0], 1, "ce_old", points=50).mean, wanted)
+    cloud = Cloud({}, np.zeros(0), np.zeros(0), dict.fromkeys(MOMENTS, 1))
+    rows = paint_curve(Figure().subplots(), run, 1, "ce_old", cloud)
+    np.testing.assert_array_equal([row["moving_mean"] for row in rows], wanted[few_points(len(wanted))])
+    watched = watched_curve(run, columns(run.epochs), 1)
+    places = np.array(watched["epochs"]) * 10 - 1
+    np.testing.assert_allclose(np.array(watched["loss"], float), wanted[places.round().astype(int)], rtol=1e-3)
 
 
 def test_the_peak_of_every_method_is_marked_with_its_height(groups):

@@ -213,7 +213,7 @@ def test_bdr_touches_the_classification_term_of_ucir_alone():
 
 
 def test_bdr_warns_when_its_offsets_span_more_than_cosines_can():
-    with pytest.warns(UserWarning, match="start with a larger scale"):
+    with pytest.warns(UserWarning, match=r"start with a larger scale \(a setting of the method"):
         begun(BDRPlugin(1.0, 1.0, tau=4.0), net=network(CosineHead))
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bdr import terminal
 from bdr.commands import training as commands
 from bdr.config import changed, with_settings
 from bdr.display import clock
@@ -639,7 +640,7 @@ def test_other_seeds_are_refused(text):
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr(terminal.out, "_width", 100)
     (tmp_path / "results").mkdir()
     trained(tmp_path / "results" / "bare", cell("T4", "CwD"), 66.9)
     return tmp_path
@@ -668,7 +669,7 @@ def test_every_table_fits_a_hundred_columns(folders, capsys, table):
 
 
 def test_nothing_is_cut_off_or_broken_on_a_narrow_terminal(folders, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(terminal.out, "_width", 80)
     reproduce(["T4"], "cifar100 & (ucir|cwd)", check=True, device="cpu")
     said = capsys.readouterr().out
     assert {"missing", "seed-1993", "resnet18"} <= set(said.split())

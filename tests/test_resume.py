@@ -443,12 +443,18 @@ def test_a_stage_and_its_turns_stand_in_the_records_one_after_the_other(whole_tu
     ]
 
 
+def test_moments_are_saved_under_the_names_that_checkpoints_have_always_had(tmp_path):
+    path = train_until(Position(1, 0, 1), tmp_path / "run", TURNS, **FLAT)
+    starts = {name.partition(":")[0] for name in Checkpoints(path / "checkpoint").newest().tensors}
+    assert starts == {"method", "optimizer", "alternate"}
+
+
 def test_each_of_two_stages_that_take_turns_moves_what_it_names(tmp_path, monkeypatch):
     states, alternate = [], Experiment.alternate
 
-    def watched(self, fits, epoch):
+    def watched(self, main, aside, epoch):
         states.append(copied(self.method))
-        alternate(self, fits, epoch)
+        alternate(self, main, aside, epoch)
         states.append(copied(self.method))
         moving = {name.split(".")[1] for name, p in self.method.named_parameters() if p.requires_grad}
         assert moving == {"backbone"}  # again, for the next epoch

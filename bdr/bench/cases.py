@@ -142,7 +142,7 @@ def fits_of(learner: Learner, number: int, analyse: bool = False) -> list[Fit]:
     """The first stage of that phase, ready to step, and what alternates with it."""
     phase, pool = begun(learner, number)
     learner.begin_stage(phase, pool, 0)
-    return list(learner.open_fits(phase, pool, 0, analyse).values())
+    return [fit for fit in learner.open_fits(phase, pool, 0, analyse) if fit is not None]
 
 
 def of_a_step(fits: list[Fit], value: Callable[[Fit], float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Annotated
 
@@ -67,9 +68,18 @@ def top(
     pass
 
 
+def say_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """What libraries and data sets warn of, in the words they chose and nothing else."""
+    from bdr.terminal import err
+
+    err.print(f"warning: {message}", markup=False)
+
+
 def main() -> None:
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = say_warning
+            app()
     except BdrError as error:
         typer.echo(f"bdr: {error}", err=True)
         sys.exit(error.exit_code)

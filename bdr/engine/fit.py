@@ -120,3 +120,10 @@ class Fit:
                     f"{log.epoch + 1}, stage '{self.stage.name}', phase {self.pool.phase.index}; the checkpoint before "
                     f"it is kept. Try a smaller --set stage.lr={self.stage.lr / 10:g}, or --precision fp32"
                 )
+
+
+class Fits(NamedTuple):
+    """What a stage fits: its own objective, and the one that alternates with it."""
+
+    main: Fit
+    aside: Fit | None = None

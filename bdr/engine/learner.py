@@ -14,7 +14,7 @@ import torch
 from bdr.data.memory import Memory
 from bdr.data.pool import Pool, Store
 from bdr.engine.analyse import gradient_norms
-from bdr.engine.fit import Fit, set_modes, set_moving
+from bdr.engine.fit import Fit, Fits, set_modes, set_moving
 from bdr.engine.objective import Objective, old_loss
 from bdr.engine.step import convolving_as, eager_between_steps, set_precision
 from bdr.methods.base import Method
@@ -114,19 +114,19 @@ class Learner:
         self.settle()
         self.moving = [name for name, p in self.method.named_parameters() if p.requires_grad]
 
-    def open_fits(self, phase: Phase, pool: Pool, number: int, analyse: bool = False) -> dict[str, Fit]:
+    def open_fits(self, phase: Phase, pool: Pool, number: int, analyse: bool = False) -> Fits:
         """What a stage that has begun fits: its own objective, and the one that alternates with it."""
         stage = self.stages[phase.index][number]
         self.wake(stage)
         watches = (old_loss, gradient_norms) if analyse and number == 0 else (old_loss,)
         main = Fit(Objective(self.method, self.plugins, phase, stage, watches), stage, number, pool, self.engine)
         if stage.alternate is None:
-            return {"optimizer": main}
+            return Fits(main)
         self.wake(stage.alternate)
         place = f"{number}.{stage.alternate.name}"
         aside = Fit(Objective(self.method, (), phase, stage.alternate), stage.alternate, place, pool, self.engine)
         main.wake()
-        return {"optimizer": main, "alternate": aside}
+        return Fits(main, aside)
 
     def wake(self, stage: Stage) -> None:
         """What the stage trains may move, and all that rests is in eval mode."""

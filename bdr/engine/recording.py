@@ -22,6 +22,7 @@ from bdr.engine.listen import EpochLog, Listener
 from bdr.errors import Interrupted
 from bdr.plugins.base import Plugin
 from bdr.records import RunWriter
+from bdr.records.models import model_folder
 from bdr.records.steps import CE_OLD, GRADIENTS
 from bdr.types import Phase
 
@@ -114,7 +115,7 @@ class Recording:
         if snapshots is not None:
             self.writer.snapshots(phase.index, snapshots.arrays())
         if self.keep == "all" or (self.keep == "last" and last):
-            save_model(self.writer.path / f"phase-{phase.index:02d}" / "model", self.learner.method)
+            save_model(model_folder(self.writer.path, phase.index), self.learner.method)
         self.writer.phase(line)
 
     def told_exemplars(self, phase: Phase) -> dict[str, Any]:

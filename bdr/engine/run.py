@@ -15,7 +15,7 @@ from bdr.data.pool import Pool, Store
 from bdr.engine.analyse import Snapshots
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, taken_out
 from bdr.engine.evaluate import Predictions, mean_losses, predict
-from bdr.engine.fit import Fit
+from bdr.engine.fit import Fit, Fits
 from bdr.engine.inherit import Earlier, publish, published
 from bdr.engine.learner import Learner
 from bdr.engine.listen import Listener
@@ -186,7 +186,7 @@ class Experiment:
         self.position = Position(phase.index, number + 1)
         self.save()
 
-    def enter_stage(self, phase: Phase, pool: Pool, number: int) -> dict[str, Fit]:
+    def enter_stage(self, phase: Phase, pool: Pool, number: int) -> Fits:
         """What it fits, from its beginning or from wherever it was left."""
         if not self.position.in_stage:
             self.learner.begin_stage(phase, pool, number)
@@ -212,8 +212,8 @@ class Experiment:
         for name, each in pools.items():
             self.losses |= {f"{name}_{part}": loss for part, loss in mean_losses(objective, each).items()}
 
-    def run_epoch(self, fits: dict[str, Fit], phase: Phase, epoch: int) -> None:
-        fit, stage = fits["optimizer"], fits["optimizer"].stage
+    def run_epoch(self, fits: Fits, phase: Phase, epoch: int) -> None:
+        fit, stage = fits.main, fits.main.stage
         first, before = self.position.step, taken_out("log", self.waiting.tensors).get("values")
         if first == 0:
             self.seed_epoch(fit, epoch)
@@ -227,8 +227,8 @@ class Experiment:
 
         log = fit.epoch(epoch, first, None if before is None else before.to(self.device), after_step)
         self.records.epoch(fit, log)
-        if "alternate" in fits:
-            self.alternate(fits, epoch)
+        if fits.aside is not None:
+            self.alternate(fits.main, fits.aside, epoch)
         if self.snapshots is not None and fit.number == 0:
             self.snapshots.epoch_ends(stage, log, self.method.distillation)
         self.position = Position(phase.index, int(fit.number), epoch + 1)
@@ -236,13 +236,12 @@ class Experiment:
             self.save(fits)
             self.leave_if_asked()
 
-    def alternate(self, fits: dict[str, Fit], epoch: int) -> None:
+    def alternate(self, main: Fit, aside: Fit, epoch: int) -> None:
         """An epoch of what alternates with a stage, from start to end: it is short."""
-        main, fit = fits["optimizer"], fits["alternate"]
-        fit.wake()
-        self.seed_epoch(fit, epoch)
-        log = fit.epoch(epoch, 0, None, lambda step, log: None)
-        self.records.means(fit, log, main.objective.plugins)  # none takes part; what they are may have changed
+        aside.wake()
+        self.seed_epoch(aside, epoch)
+        log = aside.epoch(epoch, 0, None, lambda step, log: None)
+        self.records.means(aside, log, main.objective.plugins)  # none takes part; what they are may have changed
         main.wake()
 
     def seed_epoch(self, fit: Fit, epoch: int) -> None:
@@ -312,16 +311,16 @@ class Experiment:
             self.records.note("stopped on request; the state is saved")
             raise Interrupted(f"stopped, and saved; go on with: bdr resume {self.path}")
 
-    def save(self, fits: Mapping[str, Fit] | None = None, log: Tensor | None = None) -> None:
+    def save(self, fits: Fits | None = None, log: Tensor | None = None) -> None:
         self.checkpoints.save(self.state(fits, log), resting_in(self.learner))
         self.saved_at = time.monotonic()
 
-    def state(self, fits: Mapping[str, Fit] | None = None, log: Tensor | None = None) -> State:
+    def state(self, fits: Fits | None = None, log: Tensor | None = None) -> State:
         """All that the run is now: the learner, what it is fitting, and how far it has come."""
         learner = learner_state(self.learner)
         seen = State({}, {}) if self.snapshots is None else self.snapshots.state()
         come = {"position": position_info(self.position), "losses": dict(self.losses), "seconds": self.seconds}
-        tensors = learner.tensors | fits_state(fits or {}, log, self.device) | seen.tensors
+        tensors = learner.tensors | fits_state(fits, log, self.device) | seen.tensors
         return State(tensors, learner.info | seen.info | come | {"offsets": self.records.writer.offsets()})
 
     def restore(self, state: State) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,7 @@ from bdr.engine.checkpoint import (
     taken_out,
     with_prefix,
 )
-from bdr.engine.fit import Fit
+from bdr.engine.fit import Fit, Fits
 from bdr.engine.learner import Learner
 from bdr.nets.base import Frozen
 
@@ -56,10 +54,15 @@ def resting_in(learner: Learner) -> dict[str, object]:
     return found
 
 
-def fits_state(fits: Mapping[str, Fit], log: Tensor | None, device: torch.device) -> dict[str, Tensor]:
+def by_prefix(fits: Fits) -> dict[str, Fit]:
+    """As the names of their moments begin in a checkpoint."""
+    return {"optimizer": fits.main} | ({} if fits.aside is None else {"alternate": fits.aside})
+
+
+def fits_state(fits: Fits | None, log: Tensor | None, device: torch.device) -> dict[str, Tensor]:
     """Moments, by name; of an epoch that is half-way, its log and the random numbers that are next."""
     tensors: dict[str, Tensor] = {}
-    for name, fit in fits.items():
+    for name, fit in ({} if fits is None else by_prefix(fits)).items():
         tensors |= prefixed(name, optimizer_state(fit.optimizer))
     if log is not None:
         tensors |= {"log:values": log, "rng:cpu": torch.get_rng_state()}
@@ -68,9 +71,9 @@ def fits_state(fits: Mapping[str, Fit], log: Tensor | None, device: torch.device
     return tensors
 
 
-def restore_fits(fits: Mapping[str, Fit], waiting: State, device: torch.device) -> None:
+def restore_fits(fits: Fits, waiting: State, device: torch.device) -> None:
     """Moments and random numbers are taken out of what waits; the log is left for the epoch."""
-    for name, fit in fits.items():
+    for name, fit in by_prefix(fits).items():
         restore_optimizer(fit.optimizer, taken_out(name, waiting.tensors))
     random = taken_out("rng", waiting.tensors)
     if "cpu" in random:

@@ -26,6 +26,7 @@ from bdr.plugins.base import Plugin
 from bdr.types import OPTIMIZERS, Batch, Clock, Stage
 
 WARM_UPS = 3
+VERSIONS = 64  # backbones of one kind share their compiled code, and each shape and mode of theirs is a version of it
 SIDE_STREAMS = 3
 
 
@@ -135,9 +136,6 @@ class CompiledStep:
 
     def __init__(self, step: EagerStep) -> None:
         self.step = step
-        # Backbones of one kind share their compiled code, and each shape and mode of theirs is a version of it.
-        torch._dynamo.config.recompile_limit = 64
-        torch._dynamo.config.fail_on_recompile_limit_hit = True  # rather than run on, slowly and without a word
         # The weights of a backbone are cast one by one; side by side, many such small kernels become one.
         options = {"combo_kernels": True} if step.store.device.type == "cuda" else None
         for module in (part for root in step.objective.parts for part in backbone_parts(root)):
@@ -335,11 +333,22 @@ def can_compile(device: torch.device) -> bool:
     return has_triton()
 
 
-def eager_between_steps(engine: str) -> contextlib.AbstractContextManager[object]:
+@contextlib.contextmanager
+def eager_between_steps(engine: str) -> Iterator[None]:
     """Evaluation, herding and statistics come in many shapes: compiled only inside a step, eager elsewhere."""
     if engine == "eager":  # asking for a stance would import the compiler, which takes seconds
-        return contextlib.nullcontext()
-    return torch.compiler.set_stance("force_eager")
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"), many_versions():
+        yield
+
+
+def many_versions() -> contextlib.AbstractContextManager[object]:
+    """Inside, code may be compiled for many shapes; for too many is an error rather than slow without a word.
+
+    Around a run and not around a step: each such patch leaves a context variable behind for good.
+    """
+    return torch._dynamo.config.patch(recompile_limit=VERSIONS, fail_on_recompile_limit_hit=True)
 
 
 def set_precision(part: nn.Module, precision: str, device: torch.device) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
@@ -222,8 +222,15 @@ class Follower(Teacher[N]):
     @torch.no_grad()
     def follow(self, net: N, momentum: float) -> None:
         """Keeps this share of itself. Running statistics are averaged as weights are, so that they belong together."""
-        torch._foreach_lerp_(averaged(self.net), averaged(net), 1 - momentum)
+        mine, theirs = ([*net.parameters(), *net.buffers()] for net in (self.net, net))
+        torch._foreach_lerp_(numbers(mine), numbers(theirs), 1 - momentum)
+
+    @torch.no_grad()
+    def take_statistics(self, net: N) -> None:
+        """Running statistics as they are: where what learns began with none, an average would lag behind for long."""
+        torch._foreach_copy_(numbers(self.net.buffers()), numbers(net.buffers()))
 
 
-def averaged(net: nn.Module) -> list[Tensor]:
-    return [t for t in (*net.parameters(), *net.buffers()) if t.is_floating_point() and t.numel()]
+def numbers(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Those that can be averaged: counts cannot."""
+    return [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]

@@ -9,8 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-
 from bdr.assemble import choose_device
 from bdr.balance import FORMULAS
 from bdr.errors import UsageError, unknown
@@ -24,7 +22,7 @@ from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, 
 from bdr.paper.verdicts import Judged, judge
 from bdr.plugins import PLUGINS
 from bdr.report.sheets import Sheet, as_markdown, as_rich
-from bdr.terminal import Conditions, Manner, Stoppable
+from bdr.terminal import Conditions, Manner, Stoppable, err, out
 
 RESULTS, RUNS = Path("results"), Path("runs")
 
@@ -176,7 +174,7 @@ def present(found: Answer, manner: Manner) -> None:
         return
     question = found.question
     for warning in found.warnings:
-        Console(stderr=True, highlight=False).print(f"warning: {warning}", markup=False)
+        err.print(f"warning: {warning}", markup=False)
     for sheet in [] if dry_run else cell_sheets(found.judged, question.formula, question.tolerance):
         show(sheet, markdown)
     if found.schedule.jobs:
@@ -215,14 +213,14 @@ def show(sheet: Sheet, markdown: bool) -> None:
     if markdown:
         print(as_markdown(sheet))
     else:
-        print_sheet(sheet, Console(highlight=False))
+        print_sheet(sheet)
 
 
-def print_sheet(sheet: Sheet, console: Console) -> None:
+def print_sheet(sheet: Sheet) -> None:
     """The table uncropped, since a number without its end is another; the notes below it, as wide as the terminal."""
-    console.print(as_rich(replace(sheet, notes=[]), console.width), crop=False)
+    out.print(as_rich(replace(sheet, notes=[]), out.width), crop=False)
     for note in sheet.notes:
-        console.print(note, markup=False)
+        out.print(note, markup=False)
 
 
 def say(title: str, lines: Sequence[str], markdown: bool) -> None:

@@ -60,10 +60,10 @@ class Plugin(Resumable):
         return ()
 
     def observe(self, batch: Batch, out: Outputs) -> None:
-        """Once a training batch, before the loss; the only place where state moves in a step."""
+        """Once a training batch, before the loss. State moves here, in `terms` or in `stepped`."""
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
-        """Stands around the classification loss: (B,) losses."""
+        """Stands around the classification loss: (B,) losses. Called any number of times a batch, so no state moves."""
         return inner(out, y)
 
     def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:

@@ -59,7 +59,7 @@ def warn_of_small_scale(offset: Tensor, scale: Tensor | float) -> None:
     if span > room:
         warnings.warn(
             f"BDR's offsets span {span:.1f}, more than the {room:.1f} that cosine logits can at a scale of "
-            f"{room / 2:.1f}: old classes will be over-favoured; start with a larger scale (the method's "
-            "setting eta), or train longer",
+            f"{room / 2:.1f}: old classes will be over-favoured; start with a larger scale (a setting of "
+            "the method, on its page in docs/methods), or train longer",
             stacklevel=2,
         )

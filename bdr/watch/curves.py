@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bdr.metrics import first_stage
+from bdr.metrics import first_stage, smoothed, steps_per_epoch
 from bdr.records import Run
 from bdr.records.steps import CE_OLD
 from bdr.watch.epochs import Epochs
@@ -33,22 +33,8 @@ def loss_curve(epochs: Epochs) -> dict[str, Any]:
     return {"epochs": (chosen + 1).tolist(), "loss": rounded(epochs.loss[chosen]), "ends": ends.tolist()}
 
 
-def trailing_mean(series: np.ndarray, window: int) -> np.ndarray:
-    """The mean of the last `window` finite values up to each step; of fewer before there are as many."""
-    finite = np.isfinite(series)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, series, 0.0), dtype=np.float64)])
-    counts = np.concatenate([[0], np.cumsum(finite)])
-    end = np.arange(1, len(series) + 1)
-    start = np.maximum(0, end - window)
-    number = counts[end] - counts[start]
-    return np.divide(sums[end] - sums[start], number, out=np.full(len(series), np.nan), where=number > 0)
-
-
-def steps_per_epoch(run: Run, epochs: Epochs, phase: int, steps: int) -> int:
-    """As recorded; while a phase is under way, from how far it is."""
-    line = next((line for line in run.phases if line["phase"] == phase), {})
-    if told := int(line.get("steps_per_epoch") or 0):
-        return told
+def steps_per_epoch_so_far(epochs: Epochs, phase: int, steps: int) -> int:
+    """Of a phase under way, from how far it is."""
     stages = [epochs.stages[place] for place in np.flatnonzero(epochs.phase == phase)]
     return max(1, round(steps / max(1, stages.count(stages[0]) if stages else 1)))
 
@@ -58,9 +44,9 @@ def destruction_curve(run: Run, epochs: Epochs, phase: int) -> dict[str, Any] | 
     series = first_stage(run, phase, CE_OLD)
     if not np.isfinite(series).any():
         return None
-    window = steps_per_epoch(run, epochs, phase, len(series))
+    window = steps_per_epoch(run, phase, otherwise=steps_per_epoch_so_far(epochs, phase, len(series)))
     points = np.unique(np.geomspace(1, len(series), MOST_STEPS).round().astype(int))
-    values = trailing_mean(series, window)[points - 1]
+    values = smoothed(series, window)[points - 1]
     return {"phase": phase, "epochs": rounded(points / window), "loss": rounded(values)}
 
 

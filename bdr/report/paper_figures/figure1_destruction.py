@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bdr.errors import UsageError
-from bdr.metrics import first_stage
+from bdr.metrics import first_stage, smoothed, steps_per_epoch
 from bdr.records import Run
 from bdr.report.groups import group_runs
 from bdr.report.paper_figures import style
@@ -32,8 +32,6 @@ from bdr.report.paper_figures.series import (
     few_points,
     series_differs,
     series_note,
-    smoothed,
-    steps_per_epoch,
 )
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bdr.errors import UsageError
+from bdr.metrics import smoothed, steps_per_epoch
 from bdr.records import Run
 from bdr.records.steps import GRADIENTS
 from bdr.report.groups import Group
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
 from bdr.report.paper_figures.pairs import Pair, Side, analysed, name_of, pairs_of, panel_titles
-from bdr.report.paper_figures.series import few_points, incremental_phases, smoothed, steps_per_epoch
+from bdr.report.paper_figures.series import few_points, incremental_phases
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""The loss on old knowledge over the steps of a phase: which series the runs have, by epoch, smoothed."""
+"""The loss on old knowledge over the steps of a phase: which series the runs have, and by epoch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bdr.errors import UsageError
-from bdr.metrics import first_stage, moving_mean
+from bdr.metrics import first_stage, steps_per_epoch
 from bdr.records import Run
 from bdr.report.paper_figures.pairs import command_for
 
@@ -47,23 +47,12 @@ def series_differs(name: str) -> list[str]:
     return [told] if name == "ce_old" else []
 
 
-def steps_per_epoch(run: Run, phase: int) -> int:
-    line = next((line for line in run.phases if line["phase"] == phase), {})
-    return int(line.get("steps_per_epoch") or 1)
-
-
 def by_epoch(run: Run, phase: int, name: str) -> np.ndarray:
     """(epochs, 3): mean, least and largest value of each epoch; a last one that was cut short is left out."""
     series, window = first_stage(run, phase, name), steps_per_epoch(run, phase)
     epochs = np.asarray(series[: len(series) // window * window], float).reshape(-1, window)
     epochs = epochs[np.isfinite(epochs).any(axis=1)]
     return np.stack([np.nanmean(epochs, axis=1), np.nanmin(epochs, axis=1), np.nanmax(epochs, axis=1)], axis=1)
-
-
-def smoothed(series: np.ndarray, window: int) -> np.ndarray:
-    """The one-epoch moving mean, as long as the series: before an epoch is over, the mean of all steps so far."""
-    growing = [moving_mean(series[:end], end) for end in range(1, min(window, len(series)))]
-    return np.concatenate([*growing, moving_mean(series, window)])
 
 
 def few_points(length: int) -> np.ndarray:

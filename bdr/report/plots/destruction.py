@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bdr.metrics import destruction, first_stage, moving_mean
+from bdr.metrics import destruction, first_stage, smoothed, steps_per_epoch
 from bdr.records import Run
 from bdr.report.groups import Group
 from bdr.report.html import Html, join
@@ -20,24 +20,9 @@ from bdr.report.plots.scale import limits, thinned
 SERIES_NAMES = {"ce_old": "loss on old classes", "distillation": "distillation term"}
 
 
-def steps_per_epoch(run: Run, phase: int) -> int:
-    found = next((line for line in run.phases if line["phase"] == phase), {})
-    return int(found.get("steps_per_epoch") or 1)
-
-
-def smoothed(run: Run, phase: int, name: str) -> np.ndarray:
-    """The one-epoch moving mean of a series; before the first epoch is over, the mean of all steps so far."""
-    values, window = first_stage(run, phase, name), steps_per_epoch(run, phase)
-    return smoothly(values, window)
-
-
-def smoothly(values: np.ndarray, window: int) -> np.ndarray:
-    early = np.asarray(values[: max(0, min(window, len(values)) - 1)], float)
-    there = np.isfinite(early)
-    counts = there.cumsum()
-    sums = np.where(there, early, 0).cumsum()
-    growing = np.divide(sums, counts, out=np.full(len(early), np.nan), where=counts > 0)
-    return np.concatenate([growing, moving_mean(values, window)])
+def curve_of(run: Run, phase: int, name: str) -> np.ndarray:
+    """The one-epoch moving mean of a series."""
+    return smoothed(first_stage(run, phase, name), steps_per_epoch(run, phase))
 
 
 def has_series(groups: Sequence[Group], phase: int, name: str) -> bool:
@@ -65,7 +50,7 @@ class Course:
 
 def course_of(group: Group, phase: int, name: str, points: int) -> Course | None:
     """None where no run recorded it."""
-    found = [curve for run in group.runs if np.isfinite(curve := smoothed(run, phase, name)).any()]
+    found = [curve for run in group.runs if np.isfinite(curve := curve_of(run, phase, name)).any()]
     if not found:
         return None
     curves = common(found)  # a run under way may not have come to this phase

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from bdr.metrics import smoothed, steps_per_epoch
 from bdr.records import Run
 from bdr.records.steps import GRADIENTS
 from bdr.report.groups import Group
 from bdr.report.html import Html, join, tag
 from bdr.report.plots.choice import common, mean_and_spread, short_names
-from bdr.report.plots.destruction import smoothly, steps_per_epoch
 from bdr.report.plots.frame import Frame, frame, units
 from bdr.report.plots.marks import band, line, names, series
 from bdr.report.plots.plot import Cell, Plot
@@ -94,7 +94,7 @@ def ratio_of(run: Run, phase: int) -> np.ndarray:
     if not set(GRADIENTS) <= found.keys():
         return np.zeros(0)
     # one batch may have hardly any gradient of old classes: a mean of ratios would tell of that batch alone
-    old, new = (smoothly(found[name], steps_per_epoch(run, phase)) for name in GRADIENTS)
+    old, new = (smoothed(found[name], steps_per_epoch(run, phase)) for name in GRADIENTS)
     return np.divide(new, old, out=np.full(len(old), np.nan), where=(old > 0) & (new > 0))
 
 
