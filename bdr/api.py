@@ -118,7 +118,7 @@ def prepare(plan: Plan, listener: Listener, stopping: Callable[[], bool] | None)
     experiment = plan.experiment
     experiment.listener = listener
     experiment.stopping = stopping or (lambda: False)
-    experiment.rehearse = lambda found: rehearse(plan.info, experiment.phases, found)
+    experiment.rehearse = lambda found: rehearse(plan.info, plan.learner, found)
     experiment.listener.run_begins(plan.config.title, list(experiment.phases), str(experiment.path))
 
 

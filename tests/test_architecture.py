@@ -52,7 +52,10 @@ RULES = {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.config", "bdr.describe", "bdr.refusals"},
     },
-    "rehearsal": {"bdr.types", "bdr.engine.evaluate", "bdr.records", "bdr.metrics", "bdr.report"},
+    "rehearsal": {
+        *{"bdr.types", "bdr.losses", "bdr.data", "bdr.plugins", "bdr.engine"},
+        *{"bdr.records", "bdr.metrics", "bdr.report"},
+    },
     "assemble": {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
         *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts"},
