@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import nn
 
 from bdr.config import Config, checked
 from bdr.data import DATASETS
@@ -27,6 +28,9 @@ from bdr.seeding import seed_of
 from bdr.types import ImageShape
 
 OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"
+
+CALL_SUPER = "call super().__init__() first in __init__"
+UNBORN = "before Module.__init__() call"  # what torch says of a part that is given to a module too early
 
 
 def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
@@ -74,9 +78,16 @@ def build(
     filled = {*filled_by(kind, name, parts, options), *reserved}
     settings = checked(kind, config.settings.get(short(name), {}), short(name), filled)
     try:
-        return kind(*parts, **options, **settings)
+        made = kind(*parts, **options, **settings)
     except ValueError as error:
         raise UsageError(f"{short(name)}: {error}") from None
+    except AttributeError as error:
+        if UNBORN not in str(error):
+            raise
+        raise UsageError(f"{short(name)}: {CALL_SUPER} ({error})") from None
+    if isinstance(made, nn.Module) and "_modules" not in vars(made):
+        raise UsageError(f"{short(name)}: {CALL_SUPER}")
+    return made
 
 
 def filled_by(kind: Callable[..., Any], name: str, parts: Sequence[Any], options: Mapping[str, Any]) -> Iterable[str]:

@@ -50,6 +50,26 @@ class Unfinished(Method):
     """It has forgotten what it is for."""
 
 
+class NoSuper(Plugin):
+    """It has forgotten where it comes from."""
+
+    def __init__(self, factor: float = 2.0):
+        self.factor = factor
+
+    def classify(self, inner, out, y):
+        return self.factor * inner(out, y)
+
+
+class NoSuperEither(Method):
+    """The same, and gives a module to what is none yet."""
+
+    def __init__(self, make):
+        self.net = make(LinearHead)
+
+    def loss(self, batch, phase, classify):
+        return {"ce": classify(self.net(batch.x), batch.y).mean()}
+
+
 class Shapeless(Backbone):
     """So has this one."""
 
@@ -107,3 +127,9 @@ def test_a_class_that_leaves_out_what_is_asked_of_it_is_told_what(tmp_path):
         made(tmp_path, "test_parts:Unfinished")
     with pytest.raises(UsageError, match=r"Shapeless lacks forward\(x\)"):
         made(tmp_path, "ucir", net="test_parts:Shapeless")
+
+
+@pytest.mark.parametrize("what", ["ucir+test_parts:NoSuper", "test_parts:NoSuperEither"])
+def test_a_class_that_does_not_call_its_base_is_told_to(tmp_path, what):
+    with pytest.raises(UsageError, match=rf"^{what.rpartition(':')[2]}: call super\(\).__init__\(\) first in __init__"):
+        made(tmp_path, what)
