@@ -23,7 +23,7 @@ from bdr.methods.base import Correction
 from bdr.nets import NETS, Backbone, MakeNetwork, Network
 from bdr.nets.base import DECIDED_BY_METHODS, H
 from bdr.plugins import PLUGINS, Plugin
-from bdr.refusals import check_order, check_roles
+from bdr.refusals import check_order, check_roles, check_seams
 from bdr.seeding import seed_of
 from bdr.types import ImageShape
 
@@ -137,6 +137,8 @@ def make_plugins(config: Config) -> list[Plugin]:
         plugin = build(kind, config, name)
         if not isinstance(plugin, Plugin):
             raise UsageError(f"'{name}' is not a plug-in: {kind} does not derive from bdr.plugins.Plugin")
+        if ":" in name:
+            check_seams(plugin, name, Plugin)
         plugin.name = short(name)
         plugins.append(plugin)
     check_roles(plugins)
@@ -153,6 +155,8 @@ def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) ->
     method = build(kind, config, config.method, [make])
     if not isinstance(method, Method):
         raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
+    if ":" in config.method:
+        check_seams(method, config.method, Method)
     if any(plugin.corrects for plugin in plugins):
         method.correction = Correction()
     for plugin in plugins:
