@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+ALIKE = 0.65  # 'nne' is so much like 'nme', and 'icarl' less like 'focal'
+
 
 class BdrError(Exception):
     """Something failed while working: a file, a disk, a device, a loss."""
@@ -27,7 +29,7 @@ class Interrupted(BdrError):
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> UsageError:
     """`no plug-in 'bdrr'; there are bdr, cwd, la: did you mean 'bdr'?`"""
     names = sorted(allowed)
-    near = nearest(given, names, 0.5)
+    near = nearest(given, names, ALIKE)
     hint = f": did you mean '{near}'?" if near else ""
     return UsageError(f"no {kind} '{given}'; there are {', '.join(names) or 'none'}{hint}")
 

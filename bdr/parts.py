@@ -133,6 +133,8 @@ def loaded(load: Callable[..., Any], config: Config, **options: Any) -> DataSet:
 def make_plugins(config: Config) -> list[Plugin]:
     plugins = []
     for name in config.plugins:
+        if name in METHODS:
+            raise UsageError(f"'{name}' is a method, and a run has one: leave out '{name}' or '{config.method}'")
         kind = resolve("plug-in", name, PLUGINS, Plugin)
         plugin = build(kind, config, name)
         if not isinstance(plugin, Plugin):

@@ -44,7 +44,7 @@ RULES = {
     "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen"},
     # from a configuration to an experiment, each from what stands above it
     "config": {"bdr.types", "bdr.schedules", "bdr.data"},
-    "recipes": {"bdr.types", "bdr.config", "bdr.methods"},
+    "recipes": {"bdr.types", "bdr.config", "bdr.methods", "bdr.plugins"},
     "own_code": set(),
     "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config", "bdr.own_code"},
     "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
