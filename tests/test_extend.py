@@ -510,6 +510,43 @@ def test_a_folder_that_is_gone_is_named_as_it_was(pictures, recorded):
     assert typed("evaluate", "first", "--root", "yours")[0] == 0
 
 
+def stopped_after_a_phase(path):
+    """A run on the folder `mine` that is stopped when its first phase is done."""
+    settings = [("stage.epochs", 2), ("stage.batch", 16)]
+    fields = {"root": "mine", "base": 2, "step": 1, "memory": "3/class", "net": "small", "size": 8, "device": "cpu"}
+    config, _ = api.configure("ucir", "imagefolder", settings, fields)
+    begun = api.plan_run(config, path, path)
+    with pytest.raises(Interrupted):
+        api.execute(begun, stopping=lambda: begun.experiment.position.phase == 1)
+
+
+def test_a_run_that_goes_on_from_a_folder_that_has_moved_is_looked_for_there_from_then_on(pictures):
+    stopped_after_a_phase(Path("first"))
+    before = json.loads(Path("first/run.json").read_text())
+    shutil.move("mine", "yours")
+    plan = api.plan_of(Path("first"), root="yours")
+    with pytest.raises(Interrupted, match="go on with: bdr resume first"):
+        api.go_on(plan, stopping=lambda: True)
+    info = json.loads(Path("first/run.json").read_text())
+    assert info["root"] == str(Path("yours").resolve())
+    assert info == before | {"root": info["root"], "config": before["config"] | {"root": "yours"}}
+    for words in (("resume", "first"), ("evaluate", "first")):
+        assert typed(*words)[0] == 0
+    for kind in ("train", "test"):
+        paint(Path("yours") / kind / "ant", 200)
+    assert typed("extend", "first", "--out", "second")[0] == 0
+
+
+def test_a_folder_of_other_images_is_not_written_down(pictures):
+    stopped_after_a_phase(Path("first"))
+    before = Path("first/run.json").read_text()
+    shutil.copytree("mine", "yours")
+    Image.new("RGB", (8, 8), (7, 0, 0)).save("yours/train/bee/00.png")
+    code, _, said = typed("resume", "first", "--root", "yours")
+    assert (code, "another checksum" in " ".join(said.split())) == (2, True)
+    assert Path("first/run.json").read_text() == before
+
+
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_missing_exemplar_is_sought_among_test_images_by_its_pixels_and_not_by_its_name(pictures, moved):
     typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
