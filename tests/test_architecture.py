@@ -243,6 +243,12 @@ def test_help_imports_nothing_heavy():
     assert said.stdout.splitlines()[-1] == "HEAVY"
 
 
+def test_the_public_names_can_be_seen_before_any_of_them_is_imported():
+    code = "import sys, bdr; print(set(bdr.__all__) - set(dir(bdr)), 'torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said.stdout.strip() == "set() False", said.stderr
+
+
 @pytest.mark.parametrize("file", sorted(HOME.rglob("*.py")), ids=lambda file: str(file.relative_to(HOME)))
 def test_nothing_is_unpickled_but_by_the_restricted_reader(file):
     source = file.read_text(encoding="utf-8")
