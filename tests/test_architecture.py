@@ -63,7 +63,7 @@ RULES = {
     "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts"},
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
-        *{"bdr.config", "bdr.describe", "bdr.assemble", "bdr.rereading"},
+        *{"bdr.config", "bdr.recipes", "bdr.describe", "bdr.assemble", "bdr.rereading"},
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.describe", "bdr.parts"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},

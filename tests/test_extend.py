@@ -15,6 +15,7 @@ from small import make_store
 from test_cli import typed
 
 from bdr import api, from_arrays
+from bdr.config import with_stage_settings
 from bdr.data.exemplars import find, tell
 from bdr.data.images import Images
 from bdr.data.sets import digits
@@ -22,6 +23,7 @@ from bdr.describe import normalisation
 from bdr.errors import BdrError, Interrupted, UsageError
 from bdr.records import Run
 from bdr.report.protocols import protocol_key
+from bdr.types import Stage
 
 SETTINGS = {"stage.epochs": 2, "stage.batch": 32}
 PLAIN = {"net": "small", "device": "cpu", "order": "natural", "memory": "3/class", "set": SETTINGS}
@@ -508,6 +510,23 @@ def test_a_folder_that_is_gone_is_named_as_it_was(pictures, recorded):
         code, _, said = typed(*words)
         assert (code, f"; first was trained on {where}: name it with --root" in " ".join(said.split())) == (2, True)
     assert typed("evaluate", "first", "--root", "yours")[0] == 0
+
+
+def test_more_epochs_than_before_have_the_drops_of_the_frame_and_not_those_that_few_epochs_rounded(six):
+    data = digits_of(*range(8))
+    assert Run.open(six).info["config"]["stage"]["drops"] == [1, 2]  # of 2 epochs; at (80, 120) of 160 they were
+    plan, notes = api.plan_extension(six, data, settings=[("stage.epochs", 100)])
+    assert (plan.config.stage.epochs, plan.config.stage.drops) == (100, (50, 75))
+    assert notes == ["main.drops scaled with the epochs: (80, 120) -> (50, 75)"]
+    assert api.plan_extension(six, data)[0].config.stage == api.plan_of(six, digits_of(*range(6))).config.stage
+    chosen, _ = api.plan_extension(six, data, settings=[("stage.epochs", 100), ("stage.drops", [30, 60])])
+    assert chosen.config.stage.drops == (30, 60)
+
+
+def test_drops_that_few_epochs_have_rounded_to_one_place_are_told_where_more_are_asked_for():
+    stage, notes = with_stage_settings(Stage(epochs=3, drops=(2, 2)), {"epochs": 100})
+    assert stage.drops == (67, 67)
+    assert notes[0].endswith("(2, 2) -> (67, 67); two of them fall together: type --set stage.drops=[E1,E2] for others")
 
 
 def stopped_after_a_phase(path):
