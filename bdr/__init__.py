@@ -58,3 +58,8 @@ def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module 'bdr' has no attribute '{name}'")
     return getattr(importlib.import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names too, which are none of the module's until they are first used."""
+    return sorted({*globals(), *__all__})

@@ -118,7 +118,7 @@ def prepare(plan: Plan, listener: Listener, stopping: Callable[[], bool] | None)
     experiment = plan.experiment
     experiment.listener = listener
     experiment.stopping = stopping or (lambda: False)
-    experiment.rehearse = lambda found: rehearse(plan.info, experiment.phases, found)
+    experiment.rehearse = lambda found: rehearse(plan.info, plan.learner, found)
     experiment.listener.run_begins(plan.config.title, list(experiment.phases), str(experiment.path))
 
 
@@ -174,9 +174,22 @@ def resume(
 
 
 def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None) -> None:
+    keep_root(plan)
     with followed(plan, listener) as heard:
         prepare(plan, heard, stopping)
         plan.experiment.resume()
+
+
+def keep_root(plan: Plan) -> None:
+    """Where the data has moved to, now that its checksum has agreed: whoever opens the run next finds it there."""
+    path, root, place = plan.experiment.path, plan.config.root, plan.info.get("root")
+    if root is None or place is None or place == Run.open(path).info.get("root"):
+        return
+    writer = records.RunWriter.alone(path)
+    try:
+        writer.moved(root, place)
+    finally:
+        writer.close()
 
 
 def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:

@@ -200,11 +200,20 @@ def with_stage_settings(stage: Stage, *layers: Mapping[str, Any]) -> tuple[Stage
         meant |= {name: stage.epochs for name in SCALED if name in values}
     scaled: dict[str, Any] = {name: moved(getattr(stage, name), stage.epochs, epochs) for name, epochs in meant.items()}
     notes = [
-        f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}"
+        f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}{fallen_together(stage, name)}"
         for name, value in scaled.items()
         if value != getattr(stage, name)
     ]
     return replace(stage, **scaled), notes
+
+
+def fallen_together(stage: Stage, name: str) -> str:
+    """What few epochs have rounded to one place is at one place in many too: whoever types more is told."""
+    places = getattr(stage, name) if name == "drops" else ()
+    if len(set(places)) == len(places):
+        return ""
+    spread = ",".join(f"E{number}" for number, _ in enumerate(places, 1))
+    return f"; two of them fall together: type --set stage.drops=[{spread}] for others"
 
 
 def moved(given: int | tuple[int, ...], epochs: int, meant: int) -> int | tuple[int, ...]:

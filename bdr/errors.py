@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+ALIKE = 0.65  # 'nne' is so much like 'nme', and 'icarl' less like 'focal'
+
 
 class BdrError(Exception):
     """Something failed while working: a file, a disk, a device, a loss."""
@@ -27,10 +29,16 @@ class Interrupted(BdrError):
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> UsageError:
     """`no plug-in 'bdrr'; there are bdr, cwd, la: did you mean 'bdr'?`"""
     names = sorted(allowed)
-    lowered = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=0.5)
-    hint = f": did you mean '{lowered[near[0]]}'?" if near else ""
+    near = nearest(given, names, ALIKE)
+    hint = f": did you mean '{near}'?" if near else ""
     return UsageError(f"no {kind} '{given}'; there are {', '.join(names) or 'none'}{hint}")
+
+
+def nearest(given: str, names: Iterable[str], alike: float) -> str | None:
+    """The name that is spelt most like what was given, if any is so much like it (from 0 to 1)."""
+    lowered = {name.lower(): name for name in names}
+    found = difflib.get_close_matches(given.lower(), lowered, n=1, cutoff=alike)
+    return lowered[found[0]] if found else None
 
 
 def shortened(names: Sequence[object], most: int = 5) -> str:

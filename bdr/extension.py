@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bdr.assemble import Plan, image_shape, plan_run
-from bdr.config import Config, changed, with_settings
+from bdr.config import SCALED, Config, changed, with_settings, with_stage_settings
 from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, checksums_of_classes, count_alike, find
 from bdr.data.images import DataSet
@@ -19,6 +20,7 @@ from bdr.describe import Extends, normalisation, owners, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
+from bdr.recipes import frame_of
 from bdr.records import Run, kept_phase, model_checksum, other_code
 from bdr.rereading import found_again, read_again
 from bdr.scenario import split_evenly
@@ -79,7 +81,19 @@ def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str
             )
         if owner and name != moved and not owner.startswith("stage.") and owner not in parts:
             raise unknown("part with settings that can change when a run is extended", owner, parts)
+    if any(name == "stage.epochs" for name, _ in settings):
+        config = as_in_its_frame(config)
     return with_settings(changed(config, fields), settings)
+
+
+def as_in_its_frame(config: Config) -> Config:
+    """With the drops and the warm-up of its frame, if those of the run are these: scaled to few epochs, they round."""
+    frame, stage = frame_of(config.data)(config.method, *config.plugins).stage, config.stage
+    scaled, _ = with_stage_settings(frame, {"epochs": stage.epochs})
+    if any(getattr(scaled, name) != getattr(stage, name) for name in SCALED):
+        return config
+    whole = {name: getattr(frame, name) for name in ("epochs", *SCALED)}
+    return changed(config, {"stage": replace(stage, **whole)})
 
 
 def data_of(run: Run, config: Config) -> DataSet:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import nn
 
 from bdr.config import Config, checked
 from bdr.data import DATASETS
@@ -22,11 +23,14 @@ from bdr.methods.base import Correction
 from bdr.nets import NETS, Backbone, MakeNetwork, Network
 from bdr.nets.base import DECIDED_BY_METHODS, H
 from bdr.plugins import PLUGINS, Plugin
-from bdr.refusals import check_order, check_roles
+from bdr.refusals import check_order, check_roles, check_seams
 from bdr.seeding import seed_of
 from bdr.types import ImageShape
 
 OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"
+
+CALL_SUPER = "call super().__init__() first in __init__"
+UNBORN = "before Module.__init__() call"  # what torch says of a part that is given to a module too early
 
 
 def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
@@ -74,9 +78,16 @@ def build(
     filled = {*filled_by(kind, name, parts, options), *reserved}
     settings = checked(kind, config.settings.get(short(name), {}), short(name), filled)
     try:
-        return kind(*parts, **options, **settings)
+        made = kind(*parts, **options, **settings)
     except ValueError as error:
         raise UsageError(f"{short(name)}: {error}") from None
+    except AttributeError as error:
+        if UNBORN not in str(error):
+            raise
+        raise UsageError(f"{short(name)}: {CALL_SUPER} ({error})") from None
+    if isinstance(made, nn.Module) and "_modules" not in vars(made):
+        raise UsageError(f"{short(name)}: {CALL_SUPER}")
+    return made
 
 
 def filled_by(kind: Callable[..., Any], name: str, parts: Sequence[Any], options: Mapping[str, Any]) -> Iterable[str]:
@@ -122,10 +133,14 @@ def loaded(load: Callable[..., Any], config: Config, **options: Any) -> DataSet:
 def make_plugins(config: Config) -> list[Plugin]:
     plugins = []
     for name in config.plugins:
+        if name in METHODS:
+            raise UsageError(f"'{name}' is a method, and a run has one: leave out '{name}' or '{config.method}'")
         kind = resolve("plug-in", name, PLUGINS, Plugin)
         plugin = build(kind, config, name)
         if not isinstance(plugin, Plugin):
             raise UsageError(f"'{name}' is not a plug-in: {kind} does not derive from bdr.plugins.Plugin")
+        if ":" in name:
+            check_seams(plugin, name, Plugin)
         plugin.name = short(name)
         plugins.append(plugin)
     check_roles(plugins)
@@ -142,6 +157,8 @@ def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) ->
     method = build(kind, config, config.method, [make])
     if not isinstance(method, Method):
         raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
+    if ":" in config.method:
+        check_seams(method, config.method, Method)
     if any(plugin.corrects for plugin in plugins):
         method.correction = Correction()
     for plugin in plugins:

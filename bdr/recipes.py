@@ -9,6 +9,7 @@ from typing import Any
 from bdr.config import Config, changed, flattened, with_settings
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS
+from bdr.plugins import PLUGINS
 from bdr.types import Stage
 
 # What methods keep of earlier classes, where it is not the 20 images of each that most do.
@@ -411,6 +412,8 @@ def begun(what: str, data: str | None) -> Config:
         if data not in (None, config.data):
             raise UsageError(f"recipe '{name}' is for {config.data}, not for {data}; name a method: {config.title}")
         return config
+    if name in PLUGINS:
+        raise UsageError(f"'{name}' is a plug-in: name a method before it, such as ucir+{what}")
     if name not in METHODS and ":" not in name:
         raise unknown("method or recipe", name, [*METHODS, *RECIPES])
     chosen = changed(Config(), {} if data is None else {"data": data}).data

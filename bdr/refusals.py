@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Sequence
+from types import CodeType
 
 import numpy as np
+from torch import nn
 
 from bdr.config import Config
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import EVERYTHING, Quota
 from bdr.describe import owners
-from bdr.errors import UsageError, unknown
+from bdr.errors import UsageError, nearest, unknown
 from bdr.methods import Method
 from bdr.plugins import Plugin
 from bdr.types import Phase, Stage, has_name
+
+ALIKE = 0.75  # how much the name of a method is like that of a seam which it may be meant for
 
 
 def check_settings(config: Config) -> None:
@@ -21,6 +27,35 @@ def check_settings(config: Config) -> None:
     for owner in config.settings:
         if owner not in known:
             raise unknown("part of this run with settings", owner, [*known, "stage", "augment"])
+
+
+def check_seams(part: Method | Plugin, name: str, base: type[nn.Module]) -> None:
+    """A seam whose name is misspelt is never called: a part of one's own would do nothing, and nobody would see it."""
+    seams = set(dir(base)) - set(dir(nn.Module))
+    own = {seam for seam in seams if getattr(type(part), seam) is not getattr(base, seam)}
+    meant = {method: nearest(method, seams - own, ALIKE) for method in uncalled(type(part), base)}
+    slips = ", ".join(f"{typed}: did you mean {seam}?" for typed, seam in meant.items() if seam)
+    if base is Plugin and not own:
+        raise UsageError(
+            f"plug-in '{name}' has no member of bdr.Plugin of its own, such as classify, and would do nothing"
+            f"{'; ' + slips if slips else ': see docs/add-a-method.md'}"
+        )
+    if slips:
+        warnings.warn(f"'{name}' has methods that nothing calls; {slips}", stacklevel=2)
+
+
+def uncalled(kind: type, base: type) -> list[str]:
+    """Public methods that a class adds to its base and does not call itself."""
+    mine = [each for each in kind.__mro__ if each not in base.__mro__ and not each.__module__.startswith("bdr.")]
+    methods = [found for each in mine for found in vars(each).values() if inspect.isfunction(found)]
+    called = {name for found in methods for name in names_in(found.__code__)}
+    names = dict.fromkeys(found.__name__ for found in methods)
+    return [name for name in names if not name.startswith("_") and name not in called and name not in dir(base)]
+
+
+def names_in(code: CodeType) -> set[str]:
+    """Also inside of comprehensions and of inner functions."""
+    return {*code.co_names}.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def check_roles(plugins: Sequence[Plugin]) -> None:

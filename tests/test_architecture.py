@@ -44,7 +44,7 @@ RULES = {
     "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen"},
     # from a configuration to an experiment, each from what stands above it
     "config": {"bdr.types", "bdr.schedules", "bdr.data"},
-    "recipes": {"bdr.types", "bdr.config", "bdr.methods"},
+    "recipes": {"bdr.types", "bdr.config", "bdr.methods", "bdr.plugins"},
     "own_code": set(),
     "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config", "bdr.own_code"},
     "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
@@ -52,7 +52,10 @@ RULES = {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.config", "bdr.describe", "bdr.refusals"},
     },
-    "rehearsal": {"bdr.types", "bdr.engine.evaluate", "bdr.records", "bdr.metrics", "bdr.report"},
+    "rehearsal": {
+        *{"bdr.types", "bdr.losses", "bdr.data", "bdr.plugins", "bdr.engine"},
+        *{"bdr.records", "bdr.metrics", "bdr.report"},
+    },
     "assemble": {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
         *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts"},
@@ -60,7 +63,7 @@ RULES = {
     "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts"},
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
-        *{"bdr.config", "bdr.describe", "bdr.assemble", "bdr.rereading"},
+        *{"bdr.config", "bdr.recipes", "bdr.describe", "bdr.assemble", "bdr.rereading"},
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.describe", "bdr.parts"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
@@ -245,6 +248,12 @@ def test_help_imports_nothing_heavy():
     assert said.returncode == 0, said.stderr
     assert "bdr demo" in said.stdout
     assert said.stdout.splitlines()[-1] == "HEAVY"
+
+
+def test_the_public_names_can_be_seen_before_any_of_them_is_imported():
+    code = "import sys, bdr; print(set(bdr.__all__) - set(dir(bdr)), 'torch' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said.stdout.strip() == "set() False", said.stderr
 
 
 @pytest.mark.parametrize("file", sorted(HOME.rglob("*.py")), ids=lambda file: str(file.relative_to(HOME)))

@@ -77,6 +77,9 @@ def made(tmp_path_factory):
         (["ucirr"], "did you mean 'ucir'?"),
         (["ucir+bdrr"], "no plug-in 'bdrr'; there are aanet, "),
         (["ucir+bdrr"], "did you mean 'bdr'?"),
+        (["bdr"], "'bdr' is a plug-in: name a method before it, such as ucir+bdr"),
+        (["la+bdr"], "'la' is a plug-in: name a method before it, such as ucir+la+bdr"),
+        (["ucir+icarl"], "'icarl' is a method, and a run has one: leave out 'icarl' or 'ucir'"),
         (["ucir+"], "'ucir+' is not like METHOD+PLUGIN"),
         (["+bdr"], "'+bdr' is not like METHOD+PLUGIN"),
         (["ucir", "--data", "digit"], "no data set 'digit'; there are cifar10, cifar100, digits, imagefolder"),
@@ -97,6 +100,11 @@ def made(tmp_path_factory):
 )
 def test_unknown_names_are_told_what_there_is(refused, words, sentence):
     assert sentence in refused(USAGE, "run", *words, *SHORT)
+
+
+@pytest.mark.parametrize("words", ["ucir+foo", "foo", "ucir+iccarl"])
+def test_a_name_that_is_like_no_other_is_given_no_far_fetched_hint(refused, words):
+    assert "did you mean" not in refused(USAGE, "run", words, *SHORT)
 
 
 @pytest.mark.parametrize("words", [["frobnicate"], ["show"], ["list", "things"], ["run", "ucir", "--bse", "4"]])

@@ -15,6 +15,7 @@ from small import make_store
 from test_cli import typed
 
 from bdr import api, from_arrays
+from bdr.config import with_stage_settings
 from bdr.data.exemplars import find, tell
 from bdr.data.images import Images
 from bdr.data.sets import digits
@@ -22,6 +23,7 @@ from bdr.describe import normalisation
 from bdr.errors import BdrError, Interrupted, UsageError
 from bdr.records import Run
 from bdr.report.protocols import protocol_key
+from bdr.types import Stage
 
 SETTINGS = {"stage.epochs": 2, "stage.batch": 32}
 PLAIN = {"net": "small", "device": "cpu", "order": "natural", "memory": "3/class", "set": SETTINGS}
@@ -508,6 +510,60 @@ def test_a_folder_that_is_gone_is_named_as_it_was(pictures, recorded):
         code, _, said = typed(*words)
         assert (code, f"; first was trained on {where}: name it with --root" in " ".join(said.split())) == (2, True)
     assert typed("evaluate", "first", "--root", "yours")[0] == 0
+
+
+def test_more_epochs_than_before_have_the_drops_of_the_frame_and_not_those_that_few_epochs_rounded(six):
+    data = digits_of(*range(8))
+    assert Run.open(six).info["config"]["stage"]["drops"] == [1, 2]  # of 2 epochs; at (80, 120) of 160 they were
+    plan, notes = api.plan_extension(six, data, settings=[("stage.epochs", 100)])
+    assert (plan.config.stage.epochs, plan.config.stage.drops) == (100, (50, 75))
+    assert notes == ["main.drops scaled with the epochs: (80, 120) -> (50, 75)"]
+    assert api.plan_extension(six, data)[0].config.stage == api.plan_of(six, digits_of(*range(6))).config.stage
+    chosen, _ = api.plan_extension(six, data, settings=[("stage.epochs", 100), ("stage.drops", [30, 60])])
+    assert chosen.config.stage.drops == (30, 60)
+
+
+def test_drops_that_few_epochs_have_rounded_to_one_place_are_told_where_more_are_asked_for():
+    stage, notes = with_stage_settings(Stage(epochs=3, drops=(2, 2)), {"epochs": 100})
+    assert stage.drops == (67, 67)
+    assert notes[0].endswith("(2, 2) -> (67, 67); two of them fall together: type --set stage.drops=[E1,E2] for others")
+
+
+def stopped_after_a_phase(path):
+    """A run on the folder `mine` that is stopped when its first phase is done."""
+    settings = [("stage.epochs", 2), ("stage.batch", 16)]
+    fields = {"root": "mine", "base": 2, "step": 1, "memory": "3/class", "net": "small", "size": 8, "device": "cpu"}
+    config, _ = api.configure("ucir", "imagefolder", settings, fields)
+    begun = api.plan_run(config, path, path)
+    with pytest.raises(Interrupted):
+        api.execute(begun, stopping=lambda: begun.experiment.position.phase == 1)
+
+
+def test_a_run_that_goes_on_from_a_folder_that_has_moved_is_looked_for_there_from_then_on(pictures):
+    stopped_after_a_phase(Path("first"))
+    before = json.loads(Path("first/run.json").read_text())
+    shutil.move("mine", "yours")
+    plan = api.plan_of(Path("first"), root="yours")
+    with pytest.raises(Interrupted, match="go on with: bdr resume first"):
+        api.go_on(plan, stopping=lambda: True)
+    info = json.loads(Path("first/run.json").read_text())
+    assert info["root"] == str(Path("yours").resolve())
+    assert info == before | {"root": info["root"], "config": before["config"] | {"root": "yours"}}
+    for words in (("resume", "first"), ("evaluate", "first")):
+        assert typed(*words)[0] == 0
+    for kind in ("train", "test"):
+        paint(Path("yours") / kind / "ant", 200)
+    assert typed("extend", "first", "--out", "second")[0] == 0
+
+
+def test_a_folder_of_other_images_is_not_written_down(pictures):
+    stopped_after_a_phase(Path("first"))
+    before = Path("first/run.json").read_text()
+    shutil.copytree("mine", "yours")
+    Image.new("RGB", (8, 8), (7, 0, 0)).save("yours/train/bee/00.png")
+    code, _, said = typed("resume", "first", "--root", "yours")
+    assert (code, "another checksum" in " ".join(said.split())) == (2, True)
+    assert Path("first/run.json").read_text() == before
 
 
 @pytest.mark.parametrize("moved", [False, True])

@@ -9,14 +9,33 @@ from test_cli import typed
 
 from bdr import api
 from bdr.engine.listen import Listener
-from bdr.errors import UsageError
+from bdr.errors import BdrError, UsageError
 from bdr.own_code import own_versions
+from bdr.plugins import Plugin
+from bdr.plugins.base import Prior
 from bdr.records import other_code
 from bdr.records.code import with_code
 from bdr.sweep.plan import facts
 
 SOURCE = "from runs import TwoStages\n\n\nclass Mine(TwoStages):\n    pass\n"
 OWN = {"what": "edited:Mine", "net": "runs:flat", "phases": 2}
+
+
+class Mean(Plugin):
+    """A slip: the method's own mean of one number is that number."""
+
+    def classify(self, inner, out, y):
+        return inner(out, y).mean()
+
+
+class LateMean(Prior):
+    """The same in later phases, with something that it knows only then."""
+
+    def begin(self, phase, census, net):
+        self.counts = census.counts
+
+    def classify(self, inner, out, y):
+        return inner(out, y).mean() / self.counts.sum()
 
 
 class Heard(Listener):
@@ -130,3 +149,25 @@ def test_a_run_that_is_extended_by_other_code_says_so(module, tmp_path):
     edit(module)
     _, notes = api.plan_extension(path)
     assert notes == [f"warning: edited changed since {path} was trained: it is extended by other code"]
+
+
+SCALAR = r"plug-in {}: classify must return one loss a sample, \(B,\), and returned a tensor of shape \(\)"
+
+
+def test_a_plug_in_that_averages_is_told_at_its_first_step(tmp_path):
+    with pytest.raises(BdrError, match=SCALAR.format("Mean")):
+        train(tmp_path / "run", "ucir+test_own_code:Mean", net="runs:flat")
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
+
+
+def test_a_plug_in_that_averages_in_later_phases_alone_is_told_before_training(tmp_path):
+    with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
+        train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
+
+
+def test_a_plug_in_that_cannot_be_tried_before_training_is_told_when_its_phase_comes(tmp_path, monkeypatch):
+    monkeypatch.setattr("bdr.rehearsal.few_images", lambda *_: None)
+    with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
+        train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
+    assert (tmp_path / "run" / "phases.jsonl").read_text().count("\n") == 1

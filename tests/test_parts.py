@@ -19,6 +19,9 @@ class Shaped(Plugin):
         super().__init__()
         self.given = (shape, maps, make, last_relu, alternate)
 
+    def report(self, phase, net):
+        return {}
+
 
 def deep(shape, last_relu: bool = True, depth: int = 1, width: int = 8):
     """A net with settings of its own."""
@@ -48,6 +51,57 @@ class Deciding(Method):
 
 class Unfinished(Method):
     """It has forgotten what it is for."""
+
+
+class NoSuper(Plugin):
+    """It has forgotten where it comes from."""
+
+    def __init__(self, factor: float = 2.0):
+        self.factor = factor
+
+    def classify(self, inner, out, y):
+        return self.factor * inner(out, y)
+
+
+class NoSuperEither(Method):
+    """The same, and gives a module to what is none yet."""
+
+    def __init__(self, make):
+        self.net = make(LinearHead)
+
+    def loss(self, batch, phase, classify):
+        return {"ce": classify(self.net(batch.x), batch.y).mean()}
+
+
+class Misspelt(Plugin):
+    """It does nothing."""
+
+    def clasify(self, inner, out, y):
+        return 2 * inner(out, y)
+
+
+class Idle(Plugin):
+    """So does this one."""
+
+
+class HalfMisspelt(Misspelt):
+    """It does half of what is meant."""
+
+    def stages(self, phase, stages):
+        return stages
+
+
+class MisspeltMethod(Deciding):
+    """Its weights are one method of its own that it calls, and one that nobody does."""
+
+    def loss(self, batch, phase, classify):
+        return {name: self.weight() * term for name, term in super().loss(batch, phase, classify).items()}
+
+    def weight(self):
+        return 2
+
+    def begin_stages(self, stage, phase, pool):
+        pass
 
 
 class Shapeless(Backbone):
@@ -107,3 +161,29 @@ def test_a_class_that_leaves_out_what_is_asked_of_it_is_told_what(tmp_path):
         made(tmp_path, "test_parts:Unfinished")
     with pytest.raises(UsageError, match=r"Shapeless lacks forward\(x\)"):
         made(tmp_path, "ucir", net="test_parts:Shapeless")
+
+
+@pytest.mark.parametrize("what", ["ucir+test_parts:NoSuper", "test_parts:NoSuperEither"])
+def test_a_class_that_does_not_call_its_base_is_told_to(tmp_path, what):
+    with pytest.raises(UsageError, match=rf"^{what.rpartition(':')[2]}: call super\(\).__init__\(\) first in __init__"):
+        made(tmp_path, what)
+
+
+def test_a_plug_in_that_does_nothing_is_refused_with_the_seam_that_it_may_have_meant(tmp_path):
+    said = "has no member of bdr.Plugin of its own, such as classify, and would do nothing"
+    with pytest.raises(UsageError, match=f"'test_parts:Misspelt' {said}; clasify: did you mean classify\\?"):
+        made(tmp_path, "ucir+test_parts:Misspelt")
+    with pytest.raises(UsageError, match=f"'test_parts:Idle' {said}: see docs/add-a-method.md"):
+        made(tmp_path, "ucir+test_parts:Idle")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("ucir+test_parts:HalfMisspelt", r"nothing calls; clasify: did you mean classify\?$"),
+        ("test_parts:MisspeltMethod", r"nothing calls; begin_stages: did you mean begin_stage\?$"),
+    ],
+)
+def test_a_method_that_is_called_almost_like_a_seam_and_by_nobody_is_warned_of(tmp_path, what, said):
+    with pytest.warns(UserWarning, match=said):
+        made(tmp_path, what, net="test_parts:deep")

@@ -6,11 +6,15 @@ import os
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bdr.data.images import Images
 from bdr.errors import BdrError, UsageError, shortened
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 SOME = 10  # unreadable pictures that are named
@@ -127,12 +131,32 @@ def picture(path: Path, size: int, mode: str = "RGB") -> np.ndarray:
         with Image.open(path) as image:
             if image.mode[0] in "IF":  # Pillow would clip these to white without a word
                 raise Unreadable(path, f"has more than 8 bits a channel (mode {image.mode}); save it with 8 bits")
-            square = image.convert(mode).resize((size, size), Image.Resampling.BILINEAR, middle(*image.size))
+            seen = on_white(upright(image)).convert(mode)
+            square = seen.resize((size, size), Image.Resampling.BILINEAR, middle(*seen.size))
             return np.asarray(square).reshape(size, size, -1)
     except BdrError:
         raise
     except Exception as problem:  # decoders of broken files raise whatever they stumble over
         raise Unreadable(path, f"is no readable picture ({problem}); replace or remove it") from problem
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """As it was seen: a phone that is held upright notes it in EXIF and leaves the pixels lying."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # a note that cannot be read is none; pixels that cannot be read are told elsewhere
+        return image
+
+
+def on_white(image: Image.Image) -> Image.Image:
+    """Pixels that cannot be seen have a colour too, whichever a program left there."""
+    from PIL import Image
+
+    if image.mode not in ("RGBA", "LA", "PA") and "transparency" not in image.info:
+        return image
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
 
 
 def middle(width: int, height: int) -> tuple[float, float, float, float]:

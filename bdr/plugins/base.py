@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Census, Store
+from bdr.errors import BdrError
 from bdr.nets import MakeNetwork, Resumable
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
@@ -124,4 +125,16 @@ def compose(criterion: Classify, plugins: Sequence[Plugin]) -> Classify:
 
 
 def around(plugin: Plugin, inner: Classify) -> Classify:
-    return lambda out, y: plugin.classify(inner, out, y)
+    def classify(out: Outputs, y: Tensor) -> Tensor:
+        losses = plugin.classify(inner, out, y)
+        if not isinstance(losses, Tensor) or losses.shape != y.shape[:1]:  # shapes alone: nothing is read of a device
+            raise BdrError(f"plug-in {plugin.name}: {one_a_sample(losses, len(y))}")
+        return losses
+
+    return classify
+
+
+def one_a_sample(losses: object, samples: int) -> str:
+    """A mean in place of losses would pass through the method's own mean, and be missed in a later phase."""
+    found = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
+    return f"classify must return one loss a sample, (B,), and returned {found} of a batch of {samples}: do not average"

@@ -149,6 +149,12 @@ class RunWriter:
             write_atomically(self.path / "run.json", to_json(info, indent=2))
         return other_code(before, own_code)
 
+    def moved(self, typed: str, place: str) -> None:
+        """Record where the data is now: as it was typed, and from wherever one looks."""
+        info = read_info(self.path)
+        info |= {"config": info["config"] | {"root": typed}, "root": place}
+        write_atomically(self.path / "run.json", to_json(info, indent=2))
+
     def _reopen(self, series: Series, size: int) -> None:
         """A run that finished has packed its steps: unpack them, so that they can be cut back and grow again."""
         packed, rows = self.path / series.packed, self.path / series.growing

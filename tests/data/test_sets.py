@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bdr.data import ABOUT, DATASETS, sets
+from bdr.data import ABOUT, DATASETS, pictures, sets
 from bdr.data.published import PUBLISHED, md5_of
 from bdr.errors import BdrError, UsageError
 
@@ -322,6 +322,32 @@ def test_the_middle_square_of_a_picture_is_taken(tmp_path):
         (tmp_path / "a").mkdir(exist_ok=True)
         picture.save(tmp_path / "a" / f"{number}.png")
     assert sets.imagefolder(tmp_path, size=10).train.pixels.min() == 255
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_a_picture_is_read_as_its_camera_was_held(tmp_path, orientation):
+    upright = Image.new("RGB", (8, 8), "black")
+    upright.paste((255, 0, 0), (0, 0, 8, 4))
+    lying = upright.rotate({1: 0, 3: 180, 6: 90, 8: 270}[orientation])
+    exif = Image.Exif()
+    exif[274] = orientation
+    lying.save(tmp_path / "a.png", exif=exif)
+    assert (pictures.picture(tmp_path / "a.png", 8) == np.asarray(upright)).all()
+
+
+def test_a_note_of_how_a_camera_was_held_that_cannot_be_read_is_none(tmp_path):
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "a.png", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\x00broken")
+    assert (pictures.picture(tmp_path / "a.png", 8) == (255, 0, 0)).all()
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_seen_on_white_and_what_is_not_stays_as_it_is(tmp_path, mode):
+    picture = Image.new("RGBA", (8, 8), (9, 9, 9, 0))  # a hidden colour
+    picture.paste((40, 40, 40, 255), (0, 0, 8, 4))
+    picture.convert(mode).save(tmp_path / "a.png")
+    read = pictures.picture(tmp_path / "a.png", 8)
+    assert (read[:4] == 40).all()
+    assert (read[4:] == 255).all()
 
 
 def test_grey_pictures_and_other_endings_are_read_and_other_files_left_alone(tmp_path):
