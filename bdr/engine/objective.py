@@ -33,6 +33,14 @@ def old_loss(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]
     return {CE_OLD: (cross_entropy(out, y) * old).sum() / old.sum()}
 
 
+def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """All of them at once: of many small tensors, each copy by itself would be a kernel."""
+    copies = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
+    if tensors:  # torch refuses to copy nothing
+        torch._foreach_copy_(list(copies.values()), list(tensors.values()))
+    return copies
+
+
 class Objective:
     """What a stage minimises, and what is watched meanwhile."""
 
@@ -85,7 +93,7 @@ class Objective:
 
     def beside(self, x: Tensor) -> Outputs:
         """What the network says of further images, whose statistics are none of those that inference reads."""
-        buffers = {name: buffer.clone() for name, buffer in self.method.net.named_buffers()}
+        buffers = copied(dict(self.method.net.named_buffers()))
         out: Outputs = functional_call(self.method.net, buffers, (x,))
         return out
 
