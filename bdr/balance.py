@@ -301,8 +301,7 @@ class BDR(nn.Module):
             features, y = gathered(features), gathered(y)
         before = (self.count, self.mean, self.spread, self.offset, self.initial)
         after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
-        for mine, new in zip((self.mean, self.spread, self.offset), after, strict=True):
-            mine.copy_(new)
+        torch._foreach_copy_([self.mean, self.spread, self.offset], list(after))
 
     def check(self, logits: Tensor, features: Tensor, y: Tensor) -> None:
         """Shapes that would broadcast in silence, or fail after the statistics have moved; ids that are no classes."""

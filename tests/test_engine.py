@@ -28,6 +28,7 @@ from bdr.engine.checkpoint import Checkpoints, read_state
 from bdr.engine.evaluate import predict
 from bdr.engine.fit import Awake, Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
+from bdr.engine.recording import read
 from bdr.engine.step import convolving_as, eager_between_steps, make_optimizer, set_precision
 from bdr.errors import BdrError
 from bdr.methods import METHODS
@@ -745,6 +746,13 @@ def test_what_a_stage_sets_free_when_it_begins_moves_in_it(tmp_path):
 
 def kept(run, phase):
     return read_state(run / f"phase-{phase:02d}" / "model").tensors
+
+
+def test_what_plug_ins_report_is_read_at_once_to_the_last_digit():
+    told = {"one": {"a": torch.tensor(0.1), "b": 3.25}, "none": {}, "other": {"c": torch.tensor([2**53 - 1])}}
+    found = read(told, torch.device("cpu"))
+    assert found == {"one": {"a": float(torch.tensor(0.1)), "b": 3.25}, "other": {"c": float(2**53 - 1)}}
+    assert read({"none": {}}, torch.device("cpu")) == {}
 
 
 def test_what_plug_ins_report_is_in_the_record_of_every_epoch_that_they_act_in(tmp_path):

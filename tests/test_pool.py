@@ -67,6 +67,27 @@ def test_an_epoch_cuts_to_the_rarest_class_once_for_itself_and_once_for_what_fol
     monkeypatch.setattr(Pool, "cut_to_rarest", lambda self, *place: seen.append(place) or cut(self, *place))
     rows_of(pool, "fresh", epoch=4)
     assert [place[-1] for place in seen] == [4, 5]
+    rows_of(pool, "fresh", epoch=5)
+    assert [place[-1] for place in seen] == [4, 5, 6]  # what followed is what comes now
+
+
+@pytest.mark.parametrize("draw", ["all", "rarest", "uniform", "fresh"])
+def test_an_order_that_was_drawn_by_the_epoch_before_is_the_one_that_would_be_drawn_now(draw):
+    pool = pool_of()
+    one_after_the_other = [rows_of(pool, draw, epoch=epoch) for epoch in range(3)]
+    rows_of(pool, draw, stage="0.aside", epoch=1)
+    for epoch, rows in enumerate(one_after_the_other):
+        assert torch.equal(rows, rows_of(pool_of(), draw, epoch=epoch))
+
+
+def test_stages_that_draw_otherwise_do_not_take_each_other_s_orders():
+    pool = pool_of()
+    rows_of(pool, "all", epoch=0)
+    assert torch.equal(rows_of(pool, "uniform", epoch=1), rows_of(pool_of(), "uniform", epoch=1))
+    pool.epoch(Stage(batch=8), 0, 0)
+    assert torch.equal(
+        pool.epoch(Stage(batch=8, repeat=3), 0, 1).rows, pool_of().epoch(Stage(batch=8, repeat=3), 0, 1).rows
+    )
 
 
 def test_repeated_images_stand_side_by_side_in_an_epoch_that_stays_as_long():

@@ -102,6 +102,36 @@ def test_a_plug_in_draws_anew_in_every_epoch_and_the_same_in_the_same_one():
     assert not torch.equal(first, second)
 
 
+def test_an_epoch_is_drawn_before_the_one_before_it_is_read_and_the_last_one_draws_none():
+    fit, asked = fit_with(Noise()), []
+    plan, read = fit.plan, torch.Tensor.cpu
+    fit.plan = lambda epoch: asked.append(epoch) or plan(epoch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "cpu", lambda tensor: asked.append("read") or read(tensor))
+        values_of(fit, 0)
+        values_of(fit, 1)
+    assert asked == [0, 1, "read", "read"]
+
+
+def test_an_epoch_that_was_drawn_early_trains_as_one_that_is_drawn_in_time():
+    early, late = fit_with(Noise()), fit_with(Noise())
+    values_of(early, 0)
+    values_of(late, 0)
+    late.ahead.clear()  # as after a stop
+    assert (values_of(early, 1) == values_of(late, 1)).all()
+    assert (values_of(early, 0) == values_of(late, 0)).all()  # and one that nobody expected
+
+
+def test_a_stage_that_is_left_has_drawn_nothing_ahead():
+    def leave(step, log):
+        raise KeyboardInterrupt
+
+    fit = fit_with(Noise())
+    with pytest.raises(KeyboardInterrupt):
+        fit.epoch(0, 0, None, leave)
+    assert not fit.ahead
+
+
 def test_the_draws_of_a_plug_in_leave_rows_and_augmentation_alone():
     plain, noisy = fit_with().plan(0), fit_with(Noise()).plan(0)
     assert all(torch.equal(a, b) for a, b in zip(plain.tensors(), noisy.tensors()[:-1], strict=True))

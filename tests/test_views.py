@@ -13,7 +13,7 @@ from torch import nn
 from bdr.data.augment import Augment
 from bdr.data.views import Looks, View, hued, normalised, seen
 from bdr.engine.fit import Fit
-from bdr.engine.objective import Objective
+from bdr.engine.objective import Objective, copied
 from bdr.errors import BdrError
 from bdr.methods.plain import Replay
 from bdr.nets import LinearHead
@@ -246,6 +246,18 @@ def test_what_a_plug_in_shows_the_network_moves_no_running_statistics():
         states.append({name: b.clone() for name, b in fit.objective.method.net.named_buffers()})
     assert states[0]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_copies_of_buffers_are_equal_and_apart_whatever_they_are_of_and_none_are_none():
+    buffers = {"a": torch.rand(3), "b": torch.arange(4), "none": torch.empty(0), "mask": torch.tensor(True)}
+    found = copied(buffers)
+    assert list(found) == list(buffers)
+    for name, buffer in buffers.items():
+        assert torch.equal(found[name], buffer)
+        assert found[name].dtype == buffer.dtype
+    found["a"].zero_()
+    assert buffers["a"].all()
+    assert copied({}) == {}
 
 
 def test_what_a_plug_in_shows_the_network_is_learnt_from_as_in_training():

@@ -130,6 +130,7 @@ class Pool:
         if held and not phase.first:
             self.held, self.rows = self.split(held)
         self.cuts: dict[int | str, Tensor] = {}  # to the rarest class, by stage
+        self.following: dict[tuple[str, int, int | str, int], Tensor] = {}  # orders of epochs that come next
         self.memory = exemplars  # becomes the memory of all seen classes once the new exemplars are chosen
 
     def split(self, share: float) -> tuple[Tensor, Tensor]:
@@ -183,7 +184,10 @@ class Pool:
 
     def epoch(self, stage: Stage, number: int | str, epoch: int) -> Epoch:
         """The draws of an epoch; the last batch is filled from the head of the next epoch's order."""
-        first, second = (self.order(stage, number, each) for each in (epoch, epoch + 1))
+        kind = stage.draw, stage.repeat, number
+        first = self.following.pop((*kind, epoch), None)  # drawn by the epoch before, for its last batch
+        first = self.order(stage, number, epoch) if first is None else first
+        second = self.following[*kind, epoch + 1] = self.order(stage, number, epoch + 1)
         steps, size = batches_of(len(first), stage.batch)
         draws = self.store.augment.draw(steps * size, self.chance("augment", number, epoch))
         order = torch.cat([first, second])[: steps * size]

@@ -73,6 +73,7 @@ class Fit:
         # A pool smaller than a batch is a shape of its own, in every phase another, and not worth compiling.
         whole = pool.batch_size(stage, number) == stage.batch
         self.step: Step = make_step(engine, eager, state, whole)
+        self.ahead: dict[int, Epoch] = {}  # what the next epoch draws, once the steps of this one are on their way
 
     def wake(self) -> None:
         """Once more as it was when this was made, after another fit of the same parts has had its turn."""
@@ -87,7 +88,7 @@ class Fit:
         """
         rate = learning_rate(self.stage, epoch)
         set_rate(self.optimizer, rate)
-        plan = self.plan(epoch)
+        plan = self.ahead.pop(epoch) if epoch in self.ahead else self.plan(epoch)
         self.clock.epoch.fill_(epoch)
         self.clock.step.fill_(first)
         started = time.perf_counter()
@@ -96,6 +97,8 @@ class Fit:
             self.step()
             if step + 1 < plan.steps:
                 after_step(step + 1, self.step.log)
+        if epoch + 1 < self.stage.epochs:  # before the host waits: a GPU would be idle while the next epoch is drawn
+            self.ahead = {epoch + 1: self.plan(epoch + 1)}
         numbers = self.step.log.cpu().numpy()  # the one read of the epoch
         seconds = time.perf_counter() - started
         images = (plan.steps - first) * plan.rows.shape[1]
@@ -104,7 +107,7 @@ class Fit:
         return result
 
     def plan(self, epoch: int) -> Epoch:
-        """All draws of an epoch, those of the plug-ins included."""
+        """All draws of an epoch, those of the plug-ins included: of its place alone, whenever they are made."""
         drawn, plugins = self.pool.epoch(self.stage, self.number, epoch), self.objective.plugins
         chances = [self.pool.chance(plugin.name, self.number, epoch) for plugin in plugins]
         size = drawn.rows.shape[1]

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from bdr.errors import BdrError
-from bdr.losses import cross_entropy, old_mass
+from bdr.fusing import fused
+from bdr.losses import old_mass, softmax_loss
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin, compose
 from bdr.records.steps import CE_OLD
@@ -27,10 +28,23 @@ def checked(terms: object, method: Method) -> dict[str, Tensor]:
     return dict(terms)
 
 
+@fused(logits=1, y=1)
+def weighted_loss(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """The mean cross-entropy of samples that count as much as their weights (B,); NaN where none counts."""
+    return (softmax_loss(logits, y) * weight).sum() / weight.sum()
+
+
 def old_loss(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]:
     """The un-shifted cross-entropy of the batch's old-class samples; NaN where there are none."""
-    old = old_mass(y, objective.phase.old)
-    return {CE_OLD: (cross_entropy(out, y) * old).sum() / old.sum()}
+    return {CE_OLD: weighted_loss(out.logits, y, old_mass(y, objective.phase.old))}
+
+
+def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """All of them at once: of many small tensors, each copy by itself would be a kernel."""
+    copies = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
+    if tensors:  # torch refuses to copy nothing
+        torch._foreach_copy_(list(copies.values()), list(tensors.values()))
+    return copies
 
 
 class Objective:
@@ -85,7 +99,7 @@ class Objective:
 
     def beside(self, x: Tensor) -> Outputs:
         """What the network says of further images, whose statistics are none of those that inference reads."""
-        buffers = {name: buffer.clone() for name, buffer in self.method.net.named_buffers()}
+        buffers = copied(dict(self.method.net.named_buffers()))
         out: Outputs = functional_call(self.method.net, buffers, (x,))
         return out
 

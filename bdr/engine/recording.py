@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from bdr.data.exemplars import checksums_of_classes, tell
 from bdr.data.pool import Store
@@ -27,6 +29,15 @@ from bdr.records.steps import CE_OLD, GRADIENTS
 from bdr.types import Phase
 
 LONGEST = 1000  # letters of a failure in the log
+
+
+def read(told: Mapping[str, Mapping[str, Tensor]], device: torch.device) -> dict[str, dict[str, float]]:
+    """What plug-ins report of themselves, those with nothing left out; the device is asked once for all of it."""
+    told = {name: each for name, each in told.items() if each}
+    values = [value for each in told.values() for value in each.values()]
+    on_device = [torch.as_tensor(value, dtype=torch.float64, device=device).reshape(1) for value in values]
+    numbers = iter(torch.cat(on_device).tolist() if values else ())
+    return {name: {key: next(numbers) for key in each} for name, each in told.items()}
 
 
 @dataclass
@@ -88,8 +99,7 @@ class Recording:
         loss = sum(log.weights.get(name, 1.0) * terms[name] for name in log.terms)
         line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
-        told = {plugin.name: plugin.report(phase, net) for plugin in plugins}
-        state = {name: {key: float(value) for key, value in each.items()} for name, each in told.items() if each}
+        state = read({plugin.name: plugin.report(phase, net) for plugin in plugins}, fit.pool.store.device)
         self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)
 
     # Phases

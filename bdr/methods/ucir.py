@@ -19,18 +19,21 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.fusing import fused
-from bdr.losses import cosine_distance, masked_mean, old_mass
+from bdr.losses import cosine_distance, masked_mean
 from bdr.methods.base import Method
 from bdr.nets import CosineHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
-@fused(cosines=1, new_class=0)
-def ranking(cosines: Tensor, y: Tensor, old: Tensor, new_class: Tensor, margin: float, negatives: int) -> Tensor:
-    """Equation 7 over the old samples of a batch: `old` (B,) says which these are."""
+@fused(logits=1, new_class=0)
+def ranking(
+    logits: Tensor, scale: Tensor | float, y: Tensor, new_class: Tensor, margin: float, negatives: int
+) -> Tensor:
+    """Equation 7 over the samples of old classes in a batch: `new_class` (K,) says which are none."""
+    cosines = logits / scale
     own = cosines.gather(1, y[:, None])
     hardest = cosines.masked_fill(~new_class, -torch.inf).topk(negatives, dim=1).values
-    return masked_mean(torch.relu(margin - own + hardest).mean(1), old)
+    return masked_mean(torch.relu(margin - own + hardest).mean(1), ~new_class[y])
 
 
 class UCIR(Method):
@@ -82,7 +85,7 @@ class UCIR(Method):
         """Images of old classes: their own cosine must exceed those of the hardest new classes by the margin."""
         new_class = torch.arange(phase.seen, device=y.device) >= phase.old
         negatives = min(self.negatives, phase.new)
-        return ranking(out.logits / out.scale, y, old_mass(y, phase.old), new_class, self.margin, negatives)
+        return ranking(out.logits, out.scale, y, new_class, self.margin, negatives)
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.teacher.refill(self.net)

@@ -49,7 +49,10 @@ class Plugin(Resumable):
         """Before every stage that it acts in, on the census of what that stage draws."""
 
     def draws(self, steps: int, size: int, chance: torch.Generator) -> tuple[Tensor, ...]:
-        """What `batch` and `look` need of chance in an epoch: tensors (steps, ...), drawn all at once."""
+        """What `batch` and `look` need of chance in an epoch: tensors (steps, ...), drawn all at once.
+
+        Of `chance` alone: it is asked while the epoch before is still under way, and after a stop once more.
+        """
         return ()
 
     def batch(self, batch: Batch, drawn: tuple[Tensor, ...]) -> Batch:
