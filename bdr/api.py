@@ -13,7 +13,7 @@ import numpy as np
 
 from bdr import metrics, records
 from bdr.assemble import Plan, choose_device, plan_run
-from bdr.config import Config, changed
+from bdr.config import Config, as_typed, changed
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
 from bdr.describe import Extends
@@ -32,6 +32,7 @@ from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
 from bdr.rereading import found_again, read_again
+from bdr.settings import as_recorded, differing
 from bdr.trackers.follow import Following
 from bdr.types import ImageShape, Phase
 
@@ -91,6 +92,7 @@ def execute(
     """Trains a checked plan; one that is done already is not trained again."""
     experiment = plan.experiment
     if is_begun(plan):
+        refuse_other_defaults(plan)
         analyse_as_begun(plan)
         if is_done(plan):
             refuse_other_code(plan)
@@ -141,6 +143,22 @@ def analyse_as_begun(plan: Plan) -> None:
     plan.experiment.analyse = bool(there.info.get("analyse"))
 
 
+def refuse_other_defaults(plan: Plan) -> None:
+    """A default that has changed since a run was begun leaves its folder's name as it is, and makes another run."""
+    path = plan.experiment.path
+    there = Run.open(path).info.get("settings", {}) if is_begun(plan) else {}  # records of before lack them
+    found = differing(there, plan.info["settings"], plan.config)
+    if not found:
+        return
+    said = ", ".join(f"{name} was {as_typed(old)} and is {as_typed(new)} now" for name, (old, new) in found.items())
+    before = " ".join(f"--set {name}={as_typed(old)}" for name, (old, _) in found.items())
+    resumed = "" if is_done(plan) else f"go on as it was begun with bdr resume {path}, or "
+    raise UsageError(
+        f"{path} was made with other defaults: {said}; {resumed}type {before} to train with what was, in a folder of "
+        "its own, or name another folder with --runs or --out to train with what is"
+    )
+
+
 def refuse_other_code(plan: Plan) -> None:
     """The numbers of a run that is done are those of the code that trained it."""
     if changed := other_code(plan):
@@ -182,11 +200,12 @@ def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], b
 def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
     """The plan of a run that exists already, checked to be the same."""
     there = Run.open(path)
+    told = Config.model_validate(there.info["config"]).settings
     as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
     config = changed(found_again(there), as_it_was | fields)
     data = data if data is not None else read_again(there, config, only=list(map(str, there.info["classes"])))
     refuse_other_classes(there, data, config)
-    plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info))
+    plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info), told)
     if plan.info["fingerprint"] != there.fingerprint:
         raise UsageError(f"{path} does not fit what is here now: {why_not(there, plan)}")
     return plan
@@ -249,7 +268,7 @@ def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Me
     No data is needed: `load(RUN).readouts(x)` takes a batch normalised as `run.json` says.
     """
     run, where = Run.open(Path(path)), choose_device(device)
-    config = Config.model_validate(run.info["config"])
+    config = as_recorded(run.info)
     method = make_method(config, ImageShape(*run.info["image"]), make_plugins(config))
     load_model(model_folder(run.path, kept_phase(run.path, phase)), method, where)
     set_precision(method, choose_precision(config.precision, where), where)

@@ -38,6 +38,7 @@ from bdr.refusals import (
     check_targets,
 )
 from bdr.scenario import Given, Protocol, class_order
+from bdr.settings import Settings, recorded, without_defaults
 from bdr.trackers import check_tracker
 from bdr.types import ImageShape, Phase, Stage
 
@@ -164,9 +165,17 @@ def arrivals(config: Config, classes: int, extends: Extends | None) -> Protocol 
 
 
 def plan_run(
-    config: Config, path: Path | None, runs: Path, data: DataSet | None = None, extends: Extends | None = None
+    config: Config,
+    path: Path | None,
+    runs: Path,
+    data: DataSet | None = None,
+    extends: Extends | None = None,
+    told: Settings | None = None,
 ) -> Plan:
-    """Checks everything that can be checked before anything trains."""
+    """Checks everything that can be checked before anything trains.
+
+    `told` are the settings that the fingerprint of a run that exists already was made of.
+    """
     check_names(config)
     for tracker in config.log:
         check_tracker(tracker)
@@ -196,8 +205,10 @@ def plan_run(
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
     weights = source_of(method)
-    info = describe(config, data, protocol, phases, precision, engine, device, method.readout, weights, extends)
-    info |= {"distillation": method.distillation, "image": list(shape)}
+    config = without_defaults(config) if told is None else config
+    about = precision, engine, device, method.readout, weights, extends, told
+    info = describe(config, data, protocol, phases, *about)
+    info |= {"settings": recorded(config), "distillation": method.distillation, "image": list(shape)}
     path = path or runs / folder_name(config, data) / f"seed{config.seed}-{info['fingerprint']}"
     learner = Learner(
         phases=phases,

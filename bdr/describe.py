@@ -146,11 +146,16 @@ def describe(
     readout: str,
     weights: str | None = None,
     extends: Extends | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """run.json: what was run, on what, and how to run it again."""
+    """run.json: what was run, on what, and how to run it again.
+
+    `settings` make the fingerprint, where they are not all that the configuration has.
+    """
     facts = protocol_facts(config, data, protocol, precision, readout, weights)
     facts |= extends.facts() if extends else {}
-    settings = placeless(config.settings) if weights else config.settings
+    settings = config.settings if settings is None else settings
+    settings = placeless(settings) if weights else settings
     made_of = [facts, protocol.order, config.title, settings, told(config.stage), config.stages]
     made_of += extends.trained_by(config.seed) if extends else []
     own = own_versions(config.method, config.net, config.data, *config.plugins)
@@ -178,7 +183,7 @@ def describe(
     }
 
 
-def placeless(settings: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def placeless(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Without where a file of weights lies: its checksum is among the facts, and it may be moved."""
     return {owner: {k: v for k, v in mine.items() if k != "weights"} for owner, mine in settings.items()}
 

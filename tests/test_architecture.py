@@ -52,12 +52,13 @@ RULES = {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.config", "bdr.describe", "bdr.refusals"},
     },
+    "settings": {"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe", "bdr.parts"},
     "rehearsal": {"bdr.types", "bdr.engine.evaluate", "bdr.records", "bdr.metrics", "bdr.report"},
     "assemble": {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
-        *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts"},
+        *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts", "bdr.settings"},
     },
-    "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts"},
+    "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts", "bdr.settings"},
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
         *{"bdr.config", "bdr.describe", "bdr.assemble", "bdr.rereading"},
@@ -76,6 +77,7 @@ RULES = {
             "bdr.config",
             "bdr.recipes",
             "bdr.parts",
+            "bdr.settings",
             "bdr.describe",
             "bdr.assemble",
             "bdr.extension",
@@ -97,6 +99,7 @@ RULES = {
     },
     "paper": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.scenario", "bdr.balance", "bdr.data"},
+        "bdr.settings",
         *{"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.records", "bdr.metrics", "bdr.report"},
         *{"bdr.terminal", "bdr.display", "bdr.commands", "bdr.sweep"},
     },

@@ -92,6 +92,7 @@ def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
 def train(plan: Plan, stoppable: Stoppable) -> api.Result:
     """Runs a plan on the terminal, and shows what came of it."""
     path = plan.experiment.path
+    api.refuse_other_defaults(plan)
     if api.is_done(plan):
         api.refuse_other_code(plan)
         out.print(f"already done: {path}", markup=False, soft_wrap=True)

@@ -238,7 +238,7 @@ def frame_of(cell: Cell, method: str) -> tuple[Settings, Settings]:
 
 
 def without_defaults(settings: list[tuple[str, Any]]) -> Settings:
-    """What is the default anyway is left out, so that the same run has one description, and one fingerprint."""
+    """What is the default anyway is left out: cells that ask for the same run share one description of it."""
     from bdr.config import fields_of
     from bdr.plugins import PLUGINS
 
