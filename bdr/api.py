@@ -25,6 +25,7 @@ from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, shortened
 from bdr.extension import plan_extension
 from bdr.methods import Method
+from bdr.own_code import library_version
 from bdr.parts import make_method, make_plugins
 from bdr.readouts import readout_of
 from bdr.recipes import configure
@@ -81,8 +82,7 @@ def run(
     name = given.name if given is not None else data
     config, notes = configure(what, name if isinstance(name, str) else None, (set or {}).items(), fields)
     plan = plan_run(config, Path(out) if out else None, Path(runs), given)
-    for note in notes:
-        (listener or Listener()).note(note)
+    tell(listener, notes)
     return execute(plan, listener)
 
 
@@ -96,6 +96,7 @@ def execute(
         analyse_as_begun(plan)
         if is_done(plan):
             refuse_other_code(plan)
+            tell(listener, about_library(experiment.path))
         else:
             go_on(plan, listener, stopping)
     else:
@@ -168,6 +169,17 @@ def refuse_other_code(plan: Plan) -> None:
         )
 
 
+def about_library(path: Path) -> list[str]:
+    """A line where the library has changed since a run that is done was trained: it might come to others today."""
+    changed = records.other_library(Run.open(path).info, library_version())
+    return [f"note: {changed}: its numbers are of that code"] if changed else []
+
+
+def tell(listener: Listener | None, notes: Iterable[str]) -> None:
+    for note in notes:
+        (listener or Listener()).note(note)
+
+
 def other_code(plan: Plan) -> list[str]:
     """The modules of one's own that are others now than when the run in the folder was trained, if there is one."""
     there = Run.open(plan.experiment.path).info if is_begun(plan) else {}
@@ -186,7 +198,9 @@ def resume(
     **fields: Any,
 ) -> Result:
     """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device."""
-    if not Run.open(Path(path)).whole:
+    if Run.open(Path(path)).whole:
+        tell(listener, about_library(Path(path)))
+    else:
         go_on(plan_of(Path(path), data, **fields), listener, stopping)
     return Result.of(Path(path))
 
@@ -257,8 +271,7 @@ def extend(
     """
     given = (set or {}).items(), fields
     plan, notes = plan_extension(Path(run), data, step, *given, Path(out) if out else None, Path(runs))
-    for note in notes:
-        (listener or Listener()).note(note)
+    tell(listener, notes)
     return execute(plan, listener, command=f"bdr.extend({str(run)!r})")
 
 

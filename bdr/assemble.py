@@ -232,6 +232,7 @@ def plan_run(
         checkpoint_every=config.checkpoint_every,
         shared=shared_folder(config, path, runs, first_phase_key(config, info, plugins, phases[0], stages[0])),
         taken_over=extends.phases if extends else 0,
+        code=info["code"],
         own_code=info.get("own_code", {}),
     )
     plan = Plan(config, experiment, info)

@@ -20,7 +20,7 @@ from bdr.config import Config
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
-from bdr.own_code import code_version, own_versions
+from bdr.own_code import code_version, library_version, own_versions
 from bdr.plugins import Plugin
 from bdr.scenario import Given, Protocol
 from bdr.types import Phase, Stage
@@ -171,6 +171,7 @@ def describe(
         "std": [float(value) for value in data.std],
         **({"extends": extends.record()} if extends else {}),
         **({"weights": weights} if weights else {}),  # sha256
+        "code": library_version(),
         **({"own_code": own} if own else {}),
         "config": config.model_dump(mode="json"),
         **({"root": str(Path(config.root).resolve())} if config.root and Path(config.root).exists() else {}),

@@ -85,6 +85,7 @@ RULES = {
             "bdr.rereading",
             "bdr.readouts",
             "bdr.recognition",
+            "bdr.own_code",
         },
     },
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},

@@ -121,7 +121,8 @@ class closing:
 def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Stoppable) -> None:
     fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
     if Run.open(path).whole:
-        out.print(f"already done: {path}", markup=False, soft_wrap=True)
+        for line in (f"already done: {path}", *api.about_library(path)):
+            out.print(line, markup=False, soft_wrap=True)
     else:
         plan = api.plan_of(path, **fields)
         listener = display(out, Workload(plan.workload()))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bdr.api import other_code, refuse_other_defaults
+from bdr.api import about_library, other_code, refuse_other_defaults
 from bdr.assemble import load_data, plan_run
 from bdr.config import SCALED, Config, as_typed, changed
 from bdr.data.images import DataSet
@@ -33,6 +33,7 @@ class Planned:
     shared: Path | None  # where a first phase equal to this one's is, or will be
     cuda: bool
     other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
+    other_library: bool = False  # the library has
 
     @property
     def name(self) -> str:
@@ -100,6 +101,7 @@ def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
         "shared": None if experiment.shared is None else str(experiment.shared),
         "cuda": experiment.device.type == "cuda",
         "other_code": other_code(plan),
+        "other_library": is_begun(experiment.path) and bool(about_library(experiment.path)),
     }
 
 
@@ -130,7 +132,8 @@ def answer() -> None:
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
     shared = None if found["shared"] is None else Path(found["shared"])
     words, code = tuple(words_of(wish, config, runs)), tuple(found["other_code"])
-    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, found["cuda"], code)
+    place = Path(found["path"]), shared, found["cuda"]
+    return Planned(wish.label, config.seed, words, *place, code, found["other_library"])
 
 
 def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
