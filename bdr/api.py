@@ -13,7 +13,7 @@ import numpy as np
 
 from bdr import metrics, records
 from bdr.assemble import Plan, choose_device, plan_run
-from bdr.config import Config, changed
+from bdr.config import Config, as_typed, changed
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
 from bdr.describe import Extends
@@ -25,6 +25,7 @@ from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError, shortened
 from bdr.extension import plan_extension
 from bdr.methods import Method
+from bdr.own_code import library_version
 from bdr.parts import make_method, make_plugins
 from bdr.readouts import readout_of
 from bdr.recipes import configure
@@ -32,6 +33,7 @@ from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
 from bdr.rereading import found_again, read_again
+from bdr.settings import as_recorded, differing
 from bdr.trackers.follow import Following
 from bdr.types import ImageShape, Phase
 
@@ -80,8 +82,7 @@ def run(
     name = given.name if given is not None else data
     config, notes = configure(what, name if isinstance(name, str) else None, (set or {}).items(), fields)
     plan = plan_run(config, Path(out) if out else None, Path(runs), given)
-    for note in notes:
-        (listener or Listener()).note(note)
+    tell(listener, notes)
     return execute(plan, listener)
 
 
@@ -91,9 +92,11 @@ def execute(
     """Trains a checked plan; one that is done already is not trained again."""
     experiment = plan.experiment
     if is_begun(plan):
+        refuse_other_defaults(plan)
         analyse_as_begun(plan)
         if is_done(plan):
             refuse_other_code(plan)
+            tell(listener, about_library(experiment.path))
         else:
             go_on(plan, listener, stopping)
     else:
@@ -141,6 +144,22 @@ def analyse_as_begun(plan: Plan) -> None:
     plan.experiment.analyse = bool(there.info.get("analyse"))
 
 
+def refuse_other_defaults(plan: Plan) -> None:
+    """A default that has changed since a run was begun leaves its folder's name as it is, and makes another run."""
+    path = plan.experiment.path
+    there = Run.open(path).info.get("settings", {}) if is_begun(plan) else {}  # records of before lack them
+    found = differing(there, plan.info["settings"], plan.config)
+    if not found:
+        return
+    said = ", ".join(f"{name} was {as_typed(old)} and is {as_typed(new)} now" for name, (old, new) in found.items())
+    before = " ".join(f"--set {name}={as_typed(old)}" for name, (old, _) in found.items())
+    resumed = "" if is_done(plan) else f"go on as it was begun with bdr resume {path}, or "
+    raise UsageError(
+        f"{path} was made with other defaults: {said}; {resumed}type {before} to train with what was, in a folder of "
+        "its own, or name another folder with --runs or --out to train with what is"
+    )
+
+
 def refuse_other_code(plan: Plan) -> None:
     """The numbers of a run that is done are those of the code that trained it."""
     if changed := other_code(plan):
@@ -148,6 +167,17 @@ def refuse_other_code(plan: Plan) -> None:
             f"{plan.experiment.path} is already done with other code of {', '.join(changed)}: put the new one into "
             "another folder with --runs or --out, or remove this one"
         )
+
+
+def about_library(path: Path) -> list[str]:
+    """A line where the library has changed since a run that is done was trained: it might come to others today."""
+    changed = records.other_library(Run.open(path).info, library_version())
+    return [f"note: {changed}: its numbers are of that code"] if changed else []
+
+
+def tell(listener: Listener | None, notes: Iterable[str]) -> None:
+    for note in notes:
+        (listener or Listener()).note(note)
 
 
 def other_code(plan: Plan) -> list[str]:
@@ -168,7 +198,9 @@ def resume(
     **fields: Any,
 ) -> Result:
     """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device."""
-    if not Run.open(Path(path)).whole:
+    if Run.open(Path(path)).whole:
+        tell(listener, about_library(Path(path)))
+    else:
         go_on(plan_of(Path(path), data, **fields), listener, stopping)
     return Result.of(Path(path))
 
@@ -195,11 +227,12 @@ def keep_root(plan: Plan) -> None:
 def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
     """The plan of a run that exists already, checked to be the same."""
     there = Run.open(path)
+    told = Config.model_validate(there.info["config"]).settings
     as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
     config = changed(found_again(there), as_it_was | fields)
     data = data if data is not None else read_again(there, config, only=list(map(str, there.info["classes"])))
     refuse_other_classes(there, data, config)
-    plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info))
+    plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info), told)
     if plan.info["fingerprint"] != there.fingerprint:
         raise UsageError(f"{path} does not fit what is here now: {why_not(there, plan)}")
     return plan
@@ -251,8 +284,7 @@ def extend(
     """
     given = (set or {}).items(), fields
     plan, notes = plan_extension(Path(run), data, step, *given, Path(out) if out else None, Path(runs))
-    for note in notes:
-        (listener or Listener()).note(note)
+    tell(listener, notes)
     return execute(plan, listener, command=f"bdr.extend({str(run)!r})")
 
 
@@ -262,7 +294,7 @@ def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Me
     No data is needed: `load(RUN).readouts(x)` takes a batch normalised as `run.json` says.
     """
     run, where = Run.open(Path(path)), choose_device(device)
-    config = Config.model_validate(run.info["config"])
+    config = as_recorded(run.info)
     method = make_method(config, ImageShape(*run.info["image"]), make_plugins(config))
     load_model(model_folder(run.path, kept_phase(run.path, phase)), method, where)
     set_precision(method, choose_precision(config.precision, where), where)

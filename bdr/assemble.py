@@ -38,6 +38,7 @@ from bdr.refusals import (
     check_targets,
 )
 from bdr.scenario import Given, Protocol, class_order
+from bdr.settings import Settings, recorded, without_defaults
 from bdr.trackers import check_tracker
 from bdr.types import ImageShape, Phase, Stage
 
@@ -225,11 +226,20 @@ def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Ch
 
 
 def plan_run(
-    config: Config, path: Path | None, runs: Path, data: DataSet | None = None, extends: Extends | None = None
+    config: Config,
+    path: Path | None,
+    runs: Path,
+    data: DataSet | None = None,
+    extends: Extends | None = None,
+    told: Settings | None = None,
 ) -> Plan:
-    """Checks everything that can be checked before anything trains."""
+    """Checks everything that can be checked before anything trains.
+
+    `told` are the settings that the fingerprint of a run that exists already was made of.
+    """
     made = checked(config, data, extends)
-    info = information(config, made, extends)
+    config = without_defaults(config) if told is None else config
+    info = information(config, made, extends, told)
     path = path or runs / folder_name(config, made.data) / f"seed{config.seed}-{info['fingerprint']}"
     key = first_phase_key(config, info, made.plugins, made.phases[0], made.stages[0])
     experiment = Experiment(
@@ -243,6 +253,7 @@ def plan_run(
         checkpoint_every=config.checkpoint_every,
         shared=shared_folder(config, path, runs, key),
         taken_over=extends.phases if extends else 0,
+        code=info["code"],
         own_code=info.get("own_code", {}),
     )
     plan = Plan(config, experiment, info)
@@ -250,12 +261,16 @@ def plan_run(
     return plan
 
 
-def information(config: Config, made: Checked, extends: Extends | None) -> dict[str, Any]:
+def information(config: Config, made: Checked, extends: Extends | None, told: Settings | None) -> dict[str, Any]:
     """What the record says of a run before it begins."""
     method, where = made.method, (made.precision, made.engine, made.device)
-    weights = source_of(method)
-    told = describe(config, made.data, made.protocol, made.phases, *where, method.readout, weights, extends)
-    return told | {"distillation": method.distillation, "image": list(image_shape(made.data))}
+    about = *where, method.readout, source_of(method), extends, told
+    info = describe(config, made.data, made.protocol, made.phases, *about)
+    return info | {
+        "settings": recorded(config),
+        "distillation": method.distillation,
+        "image": list(image_shape(made.data)),
+    }
 
 
 def learner_of(config: Config, made: Checked) -> Learner:

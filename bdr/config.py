@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -143,6 +144,13 @@ def parse_setting(text: str) -> tuple[str, Any]:
         return name.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
         raise UsageError(f"the value of '{text}' cannot be read") from None
+
+
+def as_typed(value: Any) -> str:
+    """A value as YAML in one line."""
+    plain = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, width=sys.maxsize, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
 
 
 def with_settings(config: Config, *layers: Iterable[tuple[str, Any]]) -> tuple[Config, list[str]]:

@@ -20,7 +20,7 @@ from bdr.config import Config
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
-from bdr.own_code import code_version, own_versions
+from bdr.own_code import code_version, library_version, own_versions
 from bdr.plugins import Plugin
 from bdr.scenario import Given, Protocol
 from bdr.types import Phase, Stage
@@ -146,11 +146,16 @@ def describe(
     readout: str,
     weights: str | None = None,
     extends: Extends | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """run.json: what was run, on what, and how to run it again."""
+    """run.json: what was run, on what, and how to run it again.
+
+    `settings` make the fingerprint, where they are not all that the configuration has.
+    """
     facts = protocol_facts(config, data, protocol, precision, readout, weights)
     facts |= extends.facts() if extends else {}
-    settings = placeless(config.settings) if weights else config.settings
+    settings = config.settings if settings is None else settings
+    settings = placeless(settings) if weights else settings
     made_of = [facts, protocol.order, config.title, settings, told(config.stage), config.stages]
     made_of += extends.trained_by(config.seed) if extends else []
     own = own_versions(config.method, config.net, config.data, *config.plugins)
@@ -166,6 +171,7 @@ def describe(
         "std": [float(value) for value in data.std],
         **({"extends": extends.record()} if extends else {}),
         **({"weights": weights} if weights else {}),  # sha256
+        "code": library_version(),
         **({"own_code": own} if own else {}),
         "config": config.model_dump(mode="json"),
         **({"root": str(Path(config.root).resolve())} if config.root and Path(config.root).exists() else {}),
@@ -178,7 +184,7 @@ def describe(
     }
 
 
-def placeless(settings: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def placeless(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Without where a file of weights lies: its checksum is among the facts, and it may be moved."""
     return {owner: {k: v for k, v in mine.items() if k != "weights"} for owner, mine in settings.items()}
 

@@ -21,7 +21,7 @@ from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, r
 from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
 from bdr.recipes import frame_of
-from bdr.records import Run, kept_phase, model_checksum, other_code
+from bdr.records import Run, kept_phase, model_checksum, other_code, other_library
 from bdr.rereading import found_again, read_again
 from bdr.scenario import split_evenly
 
@@ -224,4 +224,6 @@ def what_changed(run: Run, plan: Plan, found: Found) -> list[str]:
         notes.append(f"warning: {len(found.altered)} {said} other pixels than {run.path} saw: {altered}")
     if code := other_code(run.info, plan.info.get("own_code", {})):
         notes.append(f"warning: {', '.join(code)} changed since {run.path} was trained: it is extended by other code")
+    if library := other_library(run.info, plan.info["code"]):
+        notes.append(f"note: {library}: {run.path} is extended by other code")
     return notes

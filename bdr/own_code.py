@@ -8,22 +8,30 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 HOME = Path(__file__).parent
+SHORT = 12  # digits of a hash that a record has
 INSTALLED = {"site-packages", "dist-packages"}  # what lies there is told by its version, and is nobody's own
 
 
 def code_version(*names: str) -> str:
     """A hash of this package's source and of one's own code among the names: a changed line may change a result."""
     own = {file for module in own_modules(*names) for file in own_files(module)}
-    return hash_of([*sorted(HOME.rglob("*.py")), *sorted(own)])
+    return library_version() + hash_of(sorted(own))
+
+
+@cache
+def library_version() -> str:
+    """A hash of this package's source, read once: a process goes on with what it has imported."""
+    return hash_of(sorted(HOME.rglob("*.py")))[:SHORT]
 
 
 def own_versions(*names: str) -> dict[str, str]:
     """Each module of one's own among the names, with a hash of its source and of all of one's own that it imports."""
     found = {module: sorted(own_files(module)) for module in own_modules(*names)}
-    return {module: hash_of(files)[:12] for module, files in found.items() if files}
+    return {module: hash_of(files)[:SHORT] for module, files in found.items() if files}
 
 
 def own_modules(*names: str) -> list[str]:

@@ -51,5 +51,6 @@ def scale_to_grow(run: Run) -> str | None:
     if setting is None:
         return None
     default = inspect.signature(kind).parameters[setting].default
-    start = run.info["config"]["settings"].get(short(name), {}).get(setting, default)
+    told, kept = run.info["config"]["settings"], run.info.get("settings") or {}  # records of before lack these
+    start = (kept.get(short(name), {}) | told.get(short(name), {})).get(setting, default)
     return f"{short(name)}.{setting}" if start < GROWN else None

@@ -10,11 +10,12 @@ from bdr.data.images import DataSet
 from bdr.errors import UsageError
 from bdr.parts import load_named
 from bdr.records import Run
+from bdr.settings import as_recorded
 
 
 def found_again(run: Run) -> Config:
     """What a run was made of, its root as it was typed, if it is there from here, else where it was at the start."""
-    config, kept = Config.model_validate(run.info["config"]), run.info.get("root")  # records of before lack it
+    config, kept = as_recorded(run.info), run.info.get("root")  # records of before lack it
     if is_there(config.root) or kept is None or not is_there(kept):
         return config
     return changed(config, {"root": kept})

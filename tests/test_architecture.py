@@ -52,15 +52,16 @@ RULES = {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.config", "bdr.describe", "bdr.refusals"},
     },
+    "settings": {"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe", "bdr.parts"},
     "rehearsal": {
         *{"bdr.types", "bdr.losses", "bdr.data", "bdr.plugins", "bdr.engine"},
         *{"bdr.records", "bdr.metrics", "bdr.report"},
     },
     "assemble": {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
-        *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts"},
+        *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts", "bdr.settings"},
     },
-    "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts"},
+    "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts", "bdr.settings"},
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
         *{"bdr.config", "bdr.recipes", "bdr.describe", "bdr.assemble", "bdr.rereading"},
@@ -79,6 +80,7 @@ RULES = {
             "bdr.config",
             "bdr.recipes",
             "bdr.parts",
+            "bdr.settings",
             "bdr.describe",
             "bdr.assemble",
             "bdr.extension",
@@ -86,6 +88,7 @@ RULES = {
             "bdr.rereading",
             "bdr.readouts",
             "bdr.recognition",
+            "bdr.own_code",
         },
     },
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
@@ -100,6 +103,7 @@ RULES = {
     },
     "paper": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.scenario", "bdr.balance", "bdr.data"},
+        "bdr.settings",
         *{"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.records", "bdr.metrics", "bdr.report"},
         *{"bdr.terminal", "bdr.display", "bdr.commands", "bdr.sweep"},
     },

@@ -1,4 +1,4 @@
-"""A run says which code of one's own trained it, and whoever changes that code is told."""
+"""A run says which code trained it, the library's and one's own, and whoever changes that code is told."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from test_cli import typed
 from bdr import api
 from bdr.engine.listen import Listener
 from bdr.errors import BdrError, UsageError
-from bdr.own_code import own_versions
+from bdr.own_code import code_version, library_version, own_versions
 from bdr.plugins import Plugin
 from bdr.plugins.base import Prior
 from bdr.records import other_code
@@ -130,9 +130,9 @@ def test_code_that_was_cut_off_with_its_phase_does_not_count_any_more():
     since = [{"phase": 1, "own_code": {"mine": "b"}}, {"phase": 3, "own_code": {"mine": "c"}}]
     info = {"own_code": {"mine": "a"}, "own_code_since": since}
     assert other_code(info, {"mine": "c"}) == []
-    assert with_code(info, {"mine": "c"}, phase=3) == info
-    assert with_code(info, {"mine": "b"}, phase=2) == {**info, "own_code_since": since[:1]}
-    assert with_code(info, {"mine": "a"}, phase=0) == {"own_code": {"mine": "a"}}
+    assert with_code(info, {"mine": "c"}, "", phase=3) == info
+    assert with_code(info, {"mine": "b"}, "", phase=2) == {**info, "own_code_since": since[:1]}
+    assert with_code(info, {"mine": "a"}, "", phase=0) == {"own_code": {"mine": "a"}}
 
 
 def test_a_run_that_is_extended_by_other_code_says_so(module, tmp_path):
@@ -171,3 +171,110 @@ def test_a_plug_in_that_cannot_be_tried_before_training_is_told_when_its_phase_c
     with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
         train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
     assert (tmp_path / "run" / "phases.jsonl").read_text().count("\n") == 1
+
+
+# The library itself
+
+
+@pytest.fixture
+def change_library(monkeypatch):
+    """As if a later version of the library were installed."""
+
+    def change(version="later"):
+        for place in ("describe", "api"):
+            monkeypatch.setattr(f"bdr.{place}.library_version", lambda: version)
+
+    return change
+
+
+SHORT = {"what": "runs:TwoStages", "net": "runs:flat", "phases": 2}
+CHANGED = f"note: the library has changed since the run was trained (code {library_version()} then, later now)"
+
+
+def test_a_run_records_the_version_of_the_library(tmp_path):
+    code = plan(tmp_path / "run", "ucir").info["code"]
+    assert code == library_version()
+    assert len(code) == 12
+    assert code_version() != code_version("runs:flat")
+    assert code_version().startswith(code)
+
+
+def test_a_changed_line_of_the_library_is_another_version(tmp_path, monkeypatch):
+    monkeypatch.setattr("bdr.own_code.HOME", tmp_path)
+    fresh = library_version.__wrapped__
+    (tmp_path / "one.py").write_text("a = 1\n")
+    before = fresh()
+    (tmp_path / "one.py").write_text("a = 2\n")
+    assert fresh() != before
+
+
+def test_a_finished_run_of_another_library_is_shown_with_a_note(tmp_path, change_library):
+    path, heard = train(tmp_path / "run", **SHORT), Heard()
+    api.execute(plan(path, **SHORT), heard)
+    assert heard.notes == []
+    change_library()
+    before = info_of(path)
+    assert api.execute(plan(path, **SHORT), heard).path == api.resume(path, heard).path == path
+    assert heard.notes == 2 * [f"{CHANGED}: its numbers are of that code"]
+    assert info_of(path) == before
+
+
+def test_the_same_command_with_another_library_says_so_in_one_line_and_shows_the_run(tmp_path, change_library):
+    words = ("run", "ucir", "--net=runs:flat", "--phases=1", "--set=stage.epochs=1", "--val=0.8", "--out")
+    assert typed(*words, tmp_path / "run").code == 0
+    change_library()
+    for again in ([*words, tmp_path / "run"], ["resume", tmp_path / "run"]):
+        said = typed(*again)
+        assert said.code == 0, said.err
+        assert said.out.count(CHANGED) == said.out.count("already done") == 1
+
+
+def test_a_run_that_goes_on_with_another_library_says_so_and_records_from_where(tmp_path, change_library):
+    path, heard = train_until(Position(1), tmp_path / "run", **SHORT), Heard()
+    change_library()
+    api.resume(path, heard)
+    said = f"{CHANGED}: phase 1 goes on with other code"
+    assert said in heard.notes
+    assert said in (path / "log.txt").read_text()
+    info = info_of(path)
+    assert (info["code"], info["code_since"]) == (library_version(), [{"phase": 1, "code": "later"}])
+    heard.notes.clear()
+    api.execute(plan(path, **SHORT), heard)  # the code of its end is what is here
+    assert heard.notes == []
+
+
+def test_show_and_the_page_say_what_code_a_run_was_trained_with(tmp_path, change_library):
+    path = train_until(Position(1), tmp_path / "run", **SHORT)
+    change_library()
+    api.resume(path)
+    told = f"{library_version()}, from phase 1 on later"
+    assert f"Code {told}." in " ".join(typed("show", path).out.split())
+    assert typed("report", path, "--out", tmp_path / "page.html").code == 0
+    assert told in (tmp_path / "page.html").read_text()
+
+
+def test_a_record_that_does_not_say_its_code_is_shown_without_a_note(tmp_path, change_library):
+    path, heard = train(tmp_path / "run", **SHORT), Heard()
+    info = info_of(path)
+    del info["code"]
+    (path / "run.json").write_text(json.dumps(info))
+    change_library()
+    api.execute(plan(path, **SHORT), heard)
+    assert heard.notes == []
+    assert "Code" not in typed("show", path).out
+
+
+def test_a_sweep_knows_which_finished_runs_are_of_another_library(tmp_path, change_library):
+    planned = plan(None, runs=tmp_path / "runs", **SHORT)
+    api.execute(planned)
+    assert facts(planned.config, tmp_path / "runs", None)["other_library"] is False
+    change_library()
+    assert facts(planned.config, tmp_path / "runs", None)["other_library"] is True
+
+
+def test_a_run_that_is_extended_by_another_library_says_so(tmp_path, change_library):
+    fields = {"net": "runs:flat", "base": 4, "step": 3, "memory": "3/class", "device": "cpu"}
+    path = api.run("ucir", "digits", out=tmp_path / "run", phases=2, set={"stage.epochs": 1}, **fields).path
+    assert api.plan_extension(path)[1] == []
+    change_library()
+    assert api.plan_extension(path)[1] == [f"{CHANGED}: {path} is extended by other code"]

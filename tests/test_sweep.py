@@ -22,13 +22,13 @@ from bdr import api, sweep
 from bdr.assemble import plan_run
 from bdr.cli.options import stoppable
 from bdr.commands.upkeep import about_run
-from bdr.config import parse_setting
+from bdr.config import as_typed, parse_setting
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, RunWriter
 from bdr.sweep import mps, parse_duration, plan
 from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
-from bdr.sweep.plan import Planned, as_typed, facts_of, plan_sweep
+from bdr.sweep.plan import Planned, facts_of, plan_sweep
 from bdr.sweep.view import LiveTable, list_table, live_table, read_progress
 from bdr.terminal import Conditions
 

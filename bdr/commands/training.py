@@ -92,6 +92,7 @@ def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
 def train(plan: Plan, stoppable: Stoppable) -> api.Result:
     """Runs a plan on the terminal, and shows what came of it."""
     path = plan.experiment.path
+    api.refuse_other_defaults(plan)
     if api.is_done(plan):
         api.refuse_other_code(plan)
         out.print(f"already done: {path}", markup=False, soft_wrap=True)
@@ -120,7 +121,8 @@ class closing:
 def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Stoppable) -> None:
     fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
     if Run.open(path).whole:
-        out.print(f"already done: {path}", markup=False, soft_wrap=True)
+        for line in (f"already done: {path}", *api.about_library(path)):
+            out.print(line, markup=False, soft_wrap=True)
     else:
         plan = api.plan_of(path, **fields)
         listener = display(out, Workload(plan.workload()))

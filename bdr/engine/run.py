@@ -45,6 +45,7 @@ class Experiment:
     shared: Path | None = None  # where a first phase equal to this one's is, or will be, kept
     taken_over: int = 0  # phases that another run has trained: this one extends it
     earlier: Earlier | None = None  # that run, where this one is yet to begin
+    code: str = ""  # the version of the library's own source
     own_code: Mapping[str, str] = field(default_factory=dict)  # modules of one's own, with their versions
     rehearse: Callable[[Predictions], None] = lambda predictions: None
     listener: Listener = field(default_factory=Listener)
@@ -128,12 +129,10 @@ class Experiment:
 
     def say_other_code(self) -> None:
         """What is trained from here on may be another method than before, under the same name."""
-        number, note = self.position.phase, self.records.note
-        if number == len(self.phases):  # only its end was left to be marked
+        if self.position.phase == len(self.phases):  # only its end was left to be marked
             return
-        if changed := self.records.writer.goes_on_with(dict(self.own_code), number):
-            names = ", ".join(changed)
-            note(f"warning: {names} changed since the run was trained: phase {number} goes on with other code")
+        for line in self.records.writer.goes_on_with(dict(self.own_code), self.code, self.position.phase):
+            self.records.note(line)
 
     def go(self) -> None:
         try:

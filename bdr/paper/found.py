@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from bdr.config import Config, checked, fields_of
+from bdr.config import Config, checked
 from bdr.data.augment import Augment
 from bdr.errors import UsageError
 from bdr.methods import METHODS
 from bdr.nets import NETS
-from bdr.nets.base import DECIDED_BY_METHODS
 from bdr.paper.mapping import CLASSES, Wanted
 from bdr.plugins import PLUGINS
 from bdr.records import Run, find_runs
 from bdr.scenario import Protocol, class_order
-
-OF_METHODS, OF_NETS = ("make",), ("shape", *DECIDED_BY_METHODS)  # what they are handed
-
-
-def settings_of(name: str, table: Mapping[str, Any], config: Config, handed: Sequence[str] = ()) -> dict[str, Any]:
-    """All settings of a method, plug-in or net, defaults written out."""
-    fields = fields_of(table[name], handed).items()
-    defaults = {field: default for field, (_, default) in fields if default is not ...}
-    return defaults | checked(table[name], config.settings.get(name, {}), name, handed)
+from bdr.settings import as_recorded, in_full
 
 
 def essence(config: Config) -> str:
@@ -40,11 +30,9 @@ def essence(config: Config) -> str:
     """
     order = class_order(config.order, CLASSES[config.data])
     phases = list(Protocol(order, config.base, config.step, config.uneven))[: config.phases]
-    method = settings_of(config.method, METHODS, config, OF_METHODS)
     deciding = {
-        "parts": [config.method, method, {n: settings_of(n, PLUGINS, config) for n in config.plugins}],
+        "parts": [config.method, config.net, sorted(config.plugins), in_full(config)],
         "scenario": [config.data, order, [(phase.old, phase.seen) for phase in phases], config.memory, config.herding],
-        "net": [config.net, settings_of(config.net, NETS, config, OF_NETS)],
         "images": [config.statistics, asdict(Augment()) | checked(Augment, config.augment, "augment"), config.val],
         "training": [asdict(config.stage), config.stages],
     }
@@ -57,11 +45,14 @@ def essence_of_wanted(wanted: Wanted) -> str:
 
 
 def essence_of_run(run: Run) -> str | None:
-    """None for a run that no cell asks for: other data, parts of one's own, a configuration of another version."""
+    """What a run recorded of its settings counts, and the defaults of today for those that came later.
+
+    None for a run that no cell asks for: other data, parts of one's own, a configuration of another version.
+    """
     try:
         config = Config.model_validate(run.info.get("config") or {})
         known = config.method in METHODS and all(name in PLUGINS for name in config.plugins) and config.net in NETS
-        return essence(config) if known and config.data in CLASSES else None
+        return essence(as_recorded(run.info)) if known and config.data in CLASSES else None
     except (ValidationError, UsageError):
         return None
 

@@ -230,7 +230,7 @@ def written_out(config: Config) -> dict[str, Any]:
 
 
 def without_defaults(settings: list[tuple[str, Any]]) -> Settings:
-    """What is the default anyway is left out, so that the same run has one description, and one fingerprint."""
+    """What is the default anyway is left out: cells that ask for the same run share one description of it."""
     from bdr.plugins import PLUGINS
 
     defaults = {f"bdr.{name}": default for name, (_, default) in fields_of(PLUGINS["bdr"]).items()}

@@ -1,7 +1,7 @@
 """The run directory: JSON lines that only grow, arrays, and nothing that needs torch to be read.
 
-run.json                  what was run: title, seed, fingerprint, protocol, config, versions, device, command,
-                          the planned work: of every stage of every phase its images an epoch and its epochs
+run.json                  what was run: title, seed, fingerprint, protocol, config, settings, code, versions, device,
+                          command, the planned work: of every stage of every phase its images an epoch and its epochs
 phases.jsonl epochs.jsonl a line a phase, a line an epoch
 steps.bin                 while under way: float32 rows (phase, stage, ce_old, distillation), NaN where there is none
 steps.npz                 when finished: "phase-01/ce_old", "phase-01/distillation", "phase-01/stage"
@@ -18,7 +18,7 @@ training.lock             while a process trains, or if it was killed: which one
 
 from __future__ import annotations
 
-from bdr.records.code import other_code
+from bdr.records.code import other_code, other_library
 from bdr.records.files import write_atomically
 from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, kept_phases, model_checksum, model_folder
@@ -41,6 +41,7 @@ __all__ = [
     "model_folder",
     "open_whole",
     "other_code",
+    "other_library",
     "run_folders",
     "work_of",
     "write_atomically",

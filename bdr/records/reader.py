@@ -162,8 +162,14 @@ def open_whole(path: Path, begun: bool = False) -> Run:
         raise damaged(path / "run.json", "a phase has seen more classes than there are")
     if not isinstance(run.info.get("distillation"), str | None):
         raise damaged(path / "run.json", "distillation is the name of a term, or null")
+    if not _are_settings(run.info.get("settings", {})):
+        raise damaged(path / "run.json", "settings are those of each part, by name")
     _ = run.epochs, run._step_rows
     return run
+
+
+def _are_settings(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(mine, dict) for mine in value.values())
 
 
 def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bdr.errors import BdrError, UsageError
-from bdr.records.code import other_code, with_code
+from bdr.records.code import other_code, other_library, with_code
 from bdr.records.files import json_lines, plain, read_bytes, to_json, to_npz, write_atomically, writing
 from bdr.records.folders import GROWING, LINES, is_begun, is_done
 from bdr.records.lock import LOCK, Lock
@@ -142,12 +142,16 @@ class RunWriter:
                 _cut(self.path / name, offsets.get(name, 0))
             self._remove_phases_after(len(json_lines(self.path / "phases.jsonl")))
 
-    def goes_on_with(self, own_code: dict[str, str], phase: int) -> list[str]:
-        """Record what code of one's own trains from this phase on; the modules that are others than before."""
+    def goes_on_with(self, own_code: dict[str, str], library: str, phase: int) -> list[str]:
+        """Record what code trains from this phase on, and say where one's own, or the library, is not what it was."""
         before = read_info(self.path)
-        if (info := with_code(before, own_code, phase)) != before:
+        if (info := with_code(before, own_code, library, phase)) != before:
             write_atomically(self.path / "run.json", to_json(info, indent=2))
-        return other_code(before, own_code)
+        goes_on = f"phase {phase} goes on with other code"
+        own = ", ".join(other_code(before, own_code))
+        said = [f"warning: {own} changed since the run was trained: {goes_on}"] if own else []
+        changed = other_library(before, library)
+        return [*said, f"note: {changed}: {goes_on}"] if changed else said
 
     def moved(self, typed: str, place: str) -> None:
         """Record where the data is now: as it was typed, and from wherever one looks."""

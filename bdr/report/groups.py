@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bdr.metrics import summary
 from bdr.records import Run, differences
+from bdr.report.defaults import settings_in_full, written_out
 from bdr.report.protocols import (
     IN_A_WORD,
     TRAINING,
+    one_text,
     protocol_key,
     protocol_titles,
-    settings_of,
     telling_facts,
 )
 from bdr.report.training import method_of, trained_alike, training_told
@@ -32,6 +32,11 @@ class Group:
     summaries: list[dict[str, Any]]
     protocol: str = ""  # in few words, the same for all groups under it
     readout: str | None = None  # the one that was asked for; each run's own if none was
+
+    @property
+    def told_best(self) -> Run:
+        """The run that says most of what all were made with: the first one that has its settings written out."""
+        return next((run for run in self.runs if run.info.get("settings")), self.runs[0])
 
     def by_seed(self) -> dict[Hashable, dict[str, Any]]:
         """Summaries by what makes two runs of different methods a pair: the seed and the class order."""
@@ -61,7 +66,8 @@ def _partition(things: list[Thing], key: Callable[[Thing], Hashable]) -> list[li
 def _alike(runs: list[Run]) -> list[list[Run]]:
     """Runs of one title and protocol, apart where they differ in more than seed and class order."""
     parts = []
-    for same in _partition(runs, lambda run: json.dumps(settings_of(run), sort_keys=True, default=str)):
+    made_with = {run.path: one_text(mine) for run, mine in zip(runs, settings_in_full(runs), strict=True)}
+    for same in _partition(runs, lambda run: made_with[run.path]):
         # two class orders of one's own may go by one name; a fingerprint would tell more than them apart: it is
         # made of fields, and stages may have got one between two seeds of a table
         parts += [same] if differences(same) else _partition(same, lambda run: str(run.info.get("order")))
@@ -74,11 +80,13 @@ def titled(run: Run, readout: str | None) -> str:
 
 
 def _labelled(parts: list[list[Run]], readout: str | None, training: set[str]) -> list[tuple[str, list[Run]]]:
-    """The title, with the settings that not all parts share; a default was not given, and is not named.
+    """The title, with the settings that not all parts share; a default is not named, unless it has changed.
 
     `training` names what rows of the same method, with whatever plug-ins, do not share of their stages.
     """
-    given = [settings_of(part[0]) for part in parts]
+    runs = [run for part in parts for run in part]
+    told_of = {run.path: mine for run, mine in zip(runs, written_out(runs), strict=True)}
+    given = [told_of[part[0].path] for part in parts]
     own = {name for each in given for name in each if any(other.get(name) != each[name] for other in given)}
     names = sorted({name for name in own if not name.startswith("stage.")} | training)
     told = [[f"{name}={mine[name]}" for name in names if name in mine] for mine in given]

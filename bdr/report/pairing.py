@@ -8,8 +8,8 @@ from typing import Any
 
 from bdr.errors import unknown
 from bdr.metrics import SCALARS, OverSeeds, spread
+from bdr.report.defaults import settings_in_full
 from bdr.report.groups import Group, by_protocol
-from bdr.report.protocols import settings_of
 from bdr.report.training import method_of, trained_alike
 
 
@@ -42,7 +42,7 @@ def built_on(group: Group, groups: list[Group]) -> Group | None:
 
 def apart(group: Group, other: Group, left_out: Sequence[str]) -> int:
     """In how many settings two groups differ, those of plug-ins that only one of them has aside."""
-    mine, theirs = settings_of(group.runs[0]), settings_of(other.runs[0])
+    mine, theirs = settings_in_full([group.told_best, other.told_best])
     names = [name for name in {**mine, **theirs} if name.partition(".")[0] not in left_out]
     return sum(mine.get(name) != theirs.get(name) for name in names)
 

@@ -43,7 +43,11 @@ ITS_OWN = ("order", "readout", *TRAINING)  # a class order is a seed of its own 
 def protocol_key(run: Run) -> str:
     """Equal for runs that can be compared."""
     facts = {fact: value for fact, value in run.protocol.items() if fact not in ITS_OWN and value is not None}
-    # 0 and 0.0 are one value, however a version writes it
+    return one_text(facts)
+
+
+def one_text(facts: dict[str, Any]) -> str:
+    """Equal for equal facts: 0 and 0.0 are one value, however a version writes it."""
     plain = {fact: float(value) if isinstance(value, int | float) else value for fact, value in facts.items()}
     return json.dumps(plain, sort_keys=True, default=str)
 
@@ -132,8 +136,11 @@ def settings_of(run: Run) -> dict[str, Any]:
     """The settings of method, plug-ins and stages that a run was given, by their dotted names."""
     config = run.info.get("config") or {}
     stages = {f"stage.{name}": mine for name, mine in (config.get("stages") or {}).items()}
-    owners = {**(config.get("settings") or {}), "stage": stage_settings(run), **stages}
-    found = {f"{owner}.{name}": value for owner, mine in owners.items() for name, value in (mine or {}).items()}
+    return dotted(run, {**(config.get("settings") or {}), "stage": stage_settings(run), **stages})
+
+
+def dotted(run: Run, settings: dict[str, Any]) -> dict[str, Any]:
+    found = {f"{owner}.{name}": value for owner, mine in settings.items() for name, value in (mine or {}).items()}
     if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay
         found.pop(f"{run.protocol.get('net')}.weights", None)
     return found

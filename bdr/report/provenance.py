@@ -11,7 +11,7 @@ from bdr.report.groups import Group, by_protocol
 from bdr.report.html import Html, facts, join, table, tag
 from bdr.report.results import card, section, several
 from bdr.report.sheets import Sheet
-from bdr.report.tables import class_names, run_sheet
+from bdr.report.tables import class_names, code_of, run_sheet
 
 
 def protocol(groups: list[Group]) -> Html:
@@ -65,7 +65,7 @@ def _run_name(group: Group, run: Run, groups: list[Group]) -> str:
 def runs(groups: list[Group]) -> Html:
     """Configuration, fingerprint and phases of every run, folded."""
     entries = [_run(run, _run_name(group, run, groups)) for group in groups for run in group.runs]
-    reading = "Each with its fingerprint, command, device, versions, configuration, and a table of its phases."
+    reading = "Each with its fingerprint, code, command, device, versions, configuration, and a table of its phases."
     return section("How each run was made", card(*entries), reading=reading, name="runs")
 
 
@@ -75,8 +75,10 @@ def _run(run: Run, name: str) -> Html:
         "details",
         tag("summary", name),
         facts({"state": state, "fingerprint": run.fingerprint, "created": run.info.get("created"), "folder": run.path}),
+        _labelled("code", code_of(run) or None),
         *(_labelled(fact, run.info.get(fact)) for fact in ("command", "device", "versions")),
         _labelled("configuration", run.info.get("config")),
+        _labelled("settings in full", run.info.get("settings") or None),
         table(run_sheet(run), sortable=False),
     )
 

@@ -149,9 +149,16 @@ def run_sheet(run: Run, readout: str | None = None) -> Sheet:
     found = summary(run, readout)
     notes = [f"Average {number(found['average'])}, last {number(found['last'])}, phase 0 included."]
     notes += [] if run.done else [f"Not finished: {len(run.phases)} of {len(run.info['phases'])} phases."]
+    notes += [f"Code {code_of(run)}."] if code_of(run) else []
     held = ["held out"] if has_validation(run) else []
     header = ["phase", "seen", "accuracy", *held, "top-5", "old", "new", "seconds", "new classes"]
     return Sheet(f"{run.title}, seed {run.seed} ({readout})", header, rows, notes, texts=(len(header) - 1,))
+
+
+def code_of(run: Run) -> str:
+    """`1f0c..., from phase 2 on 9d3e...`: the version of the library's source; "" in records that do not say."""
+    since = [f"from phase {change['phase']} on {change['code']}" for change in run.info.get("code_since", [])]
+    return ", ".join([str(run.info["code"]), *since]) if "code" in run.info else ""
 
 
 def has_validation(run: Run) -> bool:

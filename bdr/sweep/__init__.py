@@ -110,7 +110,9 @@ def logs_folder(runs: Path) -> Path:
 
 def say_what_is_done(crew: Crew, lines: Lines) -> None:
     for run in crew.of_state("already done"):
-        code = f", with other code of {', '.join(run.other_code)}: remove it to train it anew" if run.other_code else ""
+        code = ", before the library changed" if run.other_library else ""
+        if run.other_code:
+            code = f", with other code of {', '.join(run.other_code)}: remove it to train it anew"
         lines.tell(f"already done {run.name} -> {run.path}{code}")
 
 

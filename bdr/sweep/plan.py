@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
-from bdr.api import other_code
+from bdr.api import about_library, other_code, refuse_other_defaults
 from bdr.assemble import load_data, plan_run
-from bdr.config import SCALED, Config, changed
+from bdr.config import SCALED, Config, as_typed, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
 from bdr.recipes import configure
@@ -34,6 +33,7 @@ class Planned:
     shared: Path | None  # where a first phase equal to this one's is, or will be
     cuda: bool
     other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
+    other_library: bool = False  # the library has
 
     @property
     def name(self) -> str:
@@ -94,12 +94,14 @@ def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str
 
 def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
     plan = plan_run(config, None, runs, data)
+    refuse_other_defaults(plan)
     experiment = plan.experiment
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
         "cuda": experiment.device.type == "cuda",
         "other_code": other_code(plan),
+        "other_library": is_begun(experiment.path) and bool(about_library(experiment.path)),
     }
 
 
@@ -130,7 +132,8 @@ def answer() -> None:
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
     shared = None if found["shared"] is None else Path(found["shared"])
     words, code = tuple(words_of(wish, config, runs)), tuple(found["other_code"])
-    return Planned(wish.label, config.seed, words, Path(found["path"]), shared, found["cuda"], code)
+    place = Path(found["path"]), shared, found["cuda"]
+    return Planned(wish.label, config.seed, words, *place, code, found["other_library"])
 
 
 def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
@@ -144,13 +147,6 @@ def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
     return ["run", wish.what, *data, *chosen, *(word for setting in settings for word in ("--set", setting))]
 
 
-def as_typed(value: Any) -> str:
-    """A value as YAML in one line."""
-    plain = list(value) if isinstance(value, tuple) else value
-    text = yaml.safe_dump(plain, default_flow_style=True, width=sys.maxsize, allow_unicode=True)
-    return text.removesuffix("...\n").strip()
-
-
 def check_folders(planned: Sequence[Planned]) -> None:
     """Two configurations that differ in nothing that touches the result would write into one folder."""
     taken: dict[Path, Planned] = {}
@@ -158,5 +154,5 @@ def check_folders(planned: Sequence[Planned]) -> None:
         if (other := taken.setdefault(run.path, run)) is not run:
             raise UsageError(
                 f"{other.name} and {run.name} are the same run, {run.path}: they differ only in what does not touch "
-                "the result, such as keep or device; leave one out"
+                "the result, such as keep or device, or in a default that is written out; leave one out"
             )

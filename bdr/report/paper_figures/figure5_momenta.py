@@ -10,6 +10,7 @@ import numpy as np
 from bdr.errors import UsageError
 from bdr.metrics import OverSeeds, spread
 from bdr.records import Run
+from bdr.report.defaults import recorded_settings, written_out
 from bdr.report.groups import Group, group_runs
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ABOUT = "heat map of average accuracy over BDR's m and m', the best cell framed"
 NEEDS = "runs of one method with BDR at two or more values of bdr.m or bdr.m_prime (bdr sweep with a grid)"
-DEFAULTS = {"bdr.m": 0.8, "bdr.m_prime": 0.8}  # what was not set is not in the record
+DEFAULTS = {"bdr.m": 0.8, "bdr.m_prime": 0.8}  # what was not set is not in the first records
 Cell = tuple[float, float]
 
 
@@ -66,17 +67,17 @@ def draw(asked: Asked) -> Drawing:
 
 
 def cell_of(run: Run) -> Cell:
-    given = DEFAULTS | settings_of(run)
+    given = DEFAULTS | recorded_settings(run) | settings_of(run)
     return float(given["bdr.m"]), float(given["bdr.m_prime"])
 
 
 def by_family(groups: list[Group]) -> list[dict[Cell, Group]]:
     """Groups that differ in m and m' alone, by them."""
     families: dict[str, dict[Cell, Group]] = {}
-    for group in groups:
-        rest = {name: value for name, value in settings_of(group.runs[0]).items() if name not in DEFAULTS}
+    for group, settings in zip(groups, written_out([group.told_best for group in groups]), strict=True):
+        rest = {name: value for name, value in settings.items() if name not in DEFAULTS}
         key = json.dumps([group.protocol, group.runs[0].title, rest], sort_keys=True, default=str)
-        families.setdefault(key, {})[cell_of(group.runs[0])] = group
+        families.setdefault(key, {})[cell_of(group.told_best)] = group
     return list(families.values())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from bdr.errors import UsageError
 from bdr.records import Run
+from bdr.report.defaults import written_out
 from bdr.report.groups import Group, group_runs
 from bdr.report.paper_figures.drawing import Printed
 from bdr.report.paper_figures.style import BALANCED, WITHOUT
@@ -67,9 +68,9 @@ def name_of(run: Run, printed: Printed) -> str:
     return printed.names.get(method, method) + (" + BDR" if is_balanced(run) else "")
 
 
-def _apart(group: Group) -> tuple[str, str, str]:
-    settings = {name: value for name, value in settings_of(group.runs[0]).items() if not name.startswith(f"{MODULE}.")}
-    return group.protocol, method_of(group.runs[0]), json.dumps(settings, sort_keys=True, default=str)
+def _apart(group: Group, settings: dict[str, Any]) -> tuple[str, str, str]:
+    others = {name: value for name, value in settings.items() if not name.startswith(f"{MODULE}.")}
+    return group.protocol, method_of(group.runs[0]), json.dumps(others, sort_keys=True, default=str)
 
 
 def own_settings(group: Group) -> int:
@@ -81,8 +82,8 @@ def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
     """All pairs, and a note for each group of runs that is in none of them."""
     groups = group_runs(runs)
     kinds: dict[Any, list[Group]] = {}
-    for group in groups:
-        kinds.setdefault(_apart(group), []).append(group)
+    for group, settings in zip(groups, written_out([group.told_best for group in groups]), strict=True):
+        kinds.setdefault(_apart(group, settings), []).append(group)
     found = [pair for kind in kinds.values() if (pair := _pair(kind)) is not None]
     if not found:
         raise _no_pair(groups, figure)
