@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from bdr.engine.listen import EpochLog, Listener
 from bdr.types import Phase, Stage
+
+BAR = 20  # columns of a terminal
+BESIDE = BAR + len(" 123:45:67 left 1:23:45 ")  # what stands beside the words, which get shorter rather than it
 
 
 class Workload:
@@ -48,6 +52,15 @@ def clock(seconds: float) -> str:
     )
 
 
+def duration(seconds: float) -> str:
+    """`56 min`, `23 h 59 min`: where a clock could mean hours or minutes."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 class Lines(Listener):
     """Plain lines: one a phase, and one at least every few seconds."""
 
@@ -71,10 +84,14 @@ class Lines(Listener):
             self.said_at = time.monotonic()
             self.say(f"{self.place(phase, stage, log)}, {clock(self.workload.left)} left")
 
-    def place(self, phase: Phase, stage: Stage, log: EpochLog) -> str:
+    def place(self, phase: Phase, stage: Stage, log: EpochLog, room: float = math.inf) -> str:
+        """Where a run is, how it goes and how fast; in less room, what matters most of it."""
         loss = sum(log.weights.get(n, 1.0) * float(log.term(n).mean()) for n in log.terms)
         where = f"phase {phase.index} of 0..{len(self.phases) - 1}, {stage.name} epoch {log.epoch + 1}/{stage.epochs}"
-        return f"{where}, loss {loss:.3f}, {log.images / log.seconds:,.0f} images/s"
+        brief = f"phase {phase.index}, {stage.name} {log.epoch + 1}/{stage.epochs}"
+        full = f"{where}, loss {loss:.3f}, {log.images / log.seconds:,.0f} images/s"
+        forms = (full, f"{where}, loss {loss:.3f}", f"{brief}, loss {loss:.3f}", brief)
+        return next((form for form in forms if len(form) <= room), f"phase {phase.index}")
 
     def phase_ends(self, line: dict[str, Any]) -> None:
         self.say(phase_line(line, len(self.phases)))
@@ -90,7 +107,7 @@ class Bar(Lines):
         super().__init__(console, workload)
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(BAR),
             TextColumn("{task.fields[left]} left"),
             TimeElapsedColumn(),
         )
@@ -105,7 +122,8 @@ class Bar(Lines):
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
         self.workload.add(log.images, log.seconds)
         if self.task is not None:
-            about, left = self.place(phase, stage, log), clock(self.workload.left)
+            room = self.console.width - BESIDE
+            about, left = self.place(phase, stage, log, room), clock(self.workload.left)
             self.progress.update(self.task, completed=self.workload.done, description=about, left=left)
 
     def run_ends(self) -> None:

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 
 from bdr.assemble import Plan
-from bdr.display import clock
+from bdr.display import duration
 from bdr.engine.fit import Fit
 
 TIMED_STEPS = 3
@@ -27,7 +27,7 @@ def estimate(plan: Plan) -> Group:
         table.add_row(str(phase.index), classes, str(new), str(plan.exemplars(phase.old)), str(amount))
     each = seconds_per_image(plan)
     total = each * (amounts[0] + TEACHER * sum(amounts[1:]))
-    said = f"about {clock(total)} of training, judging by {TIMED_STEPS} eager steps here ({1 / each:,.0f} images/s)"
+    said = f"about {duration(total)} of training, judging by {TIMED_STEPS} eager steps here ({1 / each:,.0f} images/s)"
     return Group(table, said, f"about {disk(plan) / 2**20:,.0f} MiB of disk")
 
 

@@ -28,7 +28,10 @@ from bdr.types import Stage
 HOME = Path(__file__).resolve().parents[1]
 DOCS = HOME / "docs"
 PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
-WITH_CODE = ["README.md", "docs/analyse.md", "docs/the-module.md", "docs/add-a-method.md", "docs/add-a-data-set.md"]
+WITH_CODE = [
+    *("README.md", "docs/analyse.md", "docs/the-module.md", "docs/add-a-method.md", "docs/add-a-data-set.md"),
+    "docs/commands/predict.md",
+]
 TOP = typer.main.get_command(app)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bdr import terminal
 from bdr.commands import training as commands
 from bdr.config import changed, with_settings
-from bdr.display import clock
+from bdr.display import duration
 from bdr.errors import UsageError
 from bdr.methods import METHODS
 from bdr.paper.beyond import beside
@@ -618,7 +618,7 @@ def test_runs_side_by_side_take_their_share_of_the_time(folders, capsys):
     for jobs, speed, how in ((1, 0.5, "one after the other"), (4, 0.25, "4 side by side (--jobs 4)")):
         reproduce(["T4"], "cifar100 & S=10 & cwd & bdr & !aanet", seeds="1", jobs=jobs, dry_run=True, device="cpu")
         seconds = (first / (100 * speed) + sum(later) / (50 * speed)) / jobs
-        assert f"about {clock(seconds)} {how}, from 1 record" in " ".join(capsys.readouterr().out.split())
+        assert f"about {duration(seconds)} {how}, from 1 record" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

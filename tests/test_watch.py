@@ -658,6 +658,19 @@ def test_it_is_dark_where_dark_is_wanted_and_fits_a_phone(browser, watched):
 
 
 @pytest.mark.browser
+def test_a_long_name_goes_on_in_the_next_line_and_cuts_no_column(browser, tmp_path):
+    title = "ucir+resample+reweight+mixup+aanet+focal+bdr"
+    for seed in (1, 2):
+        make_run(tmp_path, "ucir", seed, skill=0.6)
+        make_run(tmp_path, title, seed, skill=0.8)
+    with serving(tmp_path) as port:
+        tab = browser.open(f"http://127.0.0.1:{port}/", width=1200)
+        tab.wait("document.querySelectorAll('#tables tbody tr').length === 2")
+        assert title in tab.run("[...document.querySelectorAll('#tables tbody th')].map((each) => each.textContent)")
+        assert tab.run("[...document.querySelectorAll('.scroll')].every((e) => e.scrollWidth <= e.clientWidth)")
+
+
+@pytest.mark.browser
 def test_a_lost_connection_is_said_and_found_again(browser, tmp_path):
     make_run(tmp_path)
     with serving(tmp_path) as port:

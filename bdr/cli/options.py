@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -119,7 +120,8 @@ def stoppable() -> Iterator[Callable[[], bool]]:
             typer.echo("bdr: left at once; the last checkpoint is kept", err=True)
             raise SystemExit(130)  # typer would take a KeyboardInterrupt for itself
         asked.append(number)
-        typer.echo("stopping after this step, and saving ... (once more to leave at once)", err=True)
+        below = "\n" if sys.stderr.isatty() else ""  # the bar, and ^C behind it
+        typer.echo(f"{below}stopping after this step, and saving ... (once more to leave at once)", err=True)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -72,14 +72,19 @@ def run_seeds(
     for place, config in enumerate(configs):
         plan = plan_run(config, path, runs)
         if dry_run:
-            from bdr.dryrun import estimate
-
-            out.print(estimate(plan))
+            print_estimate(plan)
             continue
         try:
             train(plan, stoppable)
         except Interrupted as stop:
             raise with_seeds_left(stop, configs[place + 1 :]) from None
+
+
+def print_estimate(plan: Plan) -> None:
+    from bdr.dryrun import TIMED_STEPS, estimate
+
+    err.print(f"timing {TIMED_STEPS} steps of {plan.config.title} on {plan.experiment.device} ...", markup=False)
+    out.print(estimate(plan))
 
 
 def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
@@ -146,9 +151,7 @@ def extend_run(
     for note in notes:
         err.print(note, markup=False, soft_wrap=True)
     if dry_run:
-        from bdr.dryrun import estimate
-
-        out.print(estimate(plan))
+        print_estimate(plan)
     else:
         train(plan, stoppable)
 

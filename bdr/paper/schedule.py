@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bdr.display import clock
+from bdr.display import duration
 from bdr.errors import UsageError
 from bdr.paper.cost import Speed, kind_of, measured, workload
 from bdr.paper.found import Results
@@ -37,7 +37,7 @@ class Job:
 
     @property
     def time(self) -> str:
-        return UNKNOWN if self.seconds is None else clock(self.seconds)
+        return UNKNOWN if self.seconds is None else duration(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def total(jobs: Sequence[Job], speed: Speed) -> str:
     seconds = sum(speed.seconds(job.wanted.config(seed=0)) * len(job.missing) for job in jobs)
     records = f"{speed.records} record{'' if speed.records == 1 else 's'} of {speed.of} on {speed.device}"
     rates = f"a run: {speed.first:,.0f} images/s in the first phase, {speed.later:,.0f} in later ones"
-    return f"about {clock(seconds / (speed.beside or 1))} {circumstances(speed)}, from {records} ({rates})"
+    return f"about {duration(seconds / (speed.beside or 1))} {circumstances(speed)}, from {records} ({rates})"
 
 
 def circumstances(speed: Speed) -> str:

@@ -28,6 +28,11 @@ const isUnderWay = (run) => run.state === "running" || run.state === "waiting";
 const name = (run) => `${run.title ?? run.folder}${run.seed === undefined ? "" : `, seed ${run.seed}`}`;
 const last = (run) => (run.accuracies?.length ? run.accuracies.at(-1)[1] : null);
 
+// A name that may go on in the next line after a plus, and nowhere inside a word: as the report has it.
+function breakable(text) {
+  return text.split("+").flatMap((part, place) => (place ? ["+", element("wbr"), part] : [part]));
+}
+
 function clock(seconds) {
   const whole = Math.round(seconds), two = (value) => String(value).padStart(2, "0");
   const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
@@ -318,7 +323,7 @@ function comparisonTable(sheet) {
     compared.sorts.set(sheet.title, { column, down: column === sort.column ? !sort.down : column > 0 });
     renderTables();
   }));
-  const body = sorted.map((cells) => element("tr", {}, ...cells.map((text, column) => column ? withSpread(text) : element("th", { scope: "row", class: "word" }, text))));
+  const body = sorted.map((cells) => element("tr", {}, ...cells.map((text, column) => column ? withSpread(text) : element("th", { scope: "row", class: "word" }, ...breakable(text)))));
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
   return element("div", { class: "card" }, element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": sheet.title }, table));
 }
@@ -351,7 +356,7 @@ const COLUMNS = {
 // The method, and below it where the run is: what cannot be read has a place only.
 function methodCell(run) {
   const place = element("small", { class: "folder" }, run.folder);
-  return run.title === undefined ? place : element("div", {}, element("strong", {}, run.title), place);
+  return run.title === undefined ? place : element("div", {}, element("strong", {}, ...breakable(run.title)), place);
 }
 
 const compareKeys = (a, b) => (typeof a === "string" ? a.localeCompare(b, undefined, { numeric: true }) : a - b);

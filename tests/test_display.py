@@ -1,0 +1,65 @@
+"""What a terminal shows of a run: the time left and the bar stay, whatever room there is."""
+
+import signal
+import sys
+
+import numpy as np
+import pytest
+from rich.console import Console
+from test_cli import WHOLE, typed
+
+from bdr.cli.options import stoppable
+from bdr.display import Bar, Workload, duration
+from bdr.engine.listen import EpochLog
+from bdr.types import Phase, Stage
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (3360, "56 min"), (3599, "1 h 0 min"), (86340, "23 h 59 min")],
+)
+def test_a_time_has_its_units(seconds, said):
+    assert duration(seconds) == said
+
+
+def drawn(width, stage="main"):
+    """The line of a run that is in the middle of its second phase."""
+    bar = Bar(Console(width=width, force_terminal=True), Workload([[100_000], [4_000_000]]))
+    bar.phases = [Phase(0, 0, 50), *(Phase(n, 40 + 10 * n, 50 + 10 * n) for n in range(1, 11))]
+    bar.task = bar.progress.add_task("starting", total=bar.workload.total, left="?")
+    log = EpochLog(99, 0.1, ("ce",), np.full((4, 1), 2.5), {}, seconds=10.0, images=50_000)
+    bar.epoch_ends(bar.phases[10], Stage(stage, epochs=160), log)
+    with bar.console.capture() as said:
+        bar.console.print(bar.progress.make_tasks_table(bar.progress.tasks))
+    return said.get()
+
+
+@pytest.mark.parametrize("stage", ["main", "correction"])
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_the_bar_the_time_left_and_the_time_it_took_keep_their_room(width, stage):
+    (line,) = drawn(width, stage).splitlines()
+    assert "phase 10" in line
+    assert "…" not in line
+    assert " left" in line
+    assert "0:00:0" in line
+    assert line.count("━") == 20
+
+
+def test_where_there_is_room_everything_is_told():
+    assert "phase 10 of 0..10, main epoch 100/160, loss 2.500, 5,000 images/s" in drawn(160)
+    assert "phase 10, main 100/160, loss 2.500" in drawn(80)
+
+
+@pytest.mark.parametrize(("terminal", "before"), [(True, "\n"), (False, "")])
+def test_what_is_said_of_a_stop_does_not_stick_to_the_bar(monkeypatch, capsys, terminal, before):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with stoppable() as stopping:
+        signal.raise_signal(signal.SIGINT)
+        assert stopping()
+    assert capsys.readouterr().err.startswith(f"{before}stopping after this step")
+
+
+def test_a_dry_run_says_that_it_times_steps_before_it_does(tmp_path):
+    said = typed("run", "ucir+bdr", *WHOLE, "--dry-run", "--runs", tmp_path / "runs")
+    assert said.err.splitlines()[-1] == "timing 3 steps of ucir+bdr on cpu ..."
+    assert " s of training, judging by 3 eager steps here" in said.out
