@@ -48,8 +48,7 @@ def fused(**growing: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def mark_growing(tensor: object, dimension: int) -> None:
-    assert isinstance(tensor, Tensor)
-    if tensor.dim() > dimension:  # targets are ids or mixtures
+    if isinstance(tensor, Tensor) and tensor.dim() > dimension:  # targets are ids or mixtures; some are not there
         torch._dynamo.maybe_mark_dynamic(tensor, dimension)
 
 

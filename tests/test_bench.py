@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
+from bdr import api
 from bdr.bench.cases import (
     Shape,
     Timing,
     configuration,
+    fields_of,
     fits_of,
     flops_of_step,
     learner_of,
@@ -48,6 +51,41 @@ def test_ratios_compare_plug_ins_engines_and_the_plain_loop() -> None:
     assert found["time of ucir+cwd over ucir, first phase, graph"] == 2.0
     assert found["speed of graph over eager, ucir, first phase"] == 4.0
     assert found["speed of graph over a plain loop, ucir, first phase"] == 8.0
+
+
+def test_nothing_is_compared_across_networks_or_batches() -> None:
+    plain = replace(timing("ucir", "graph", "later", 400.0), net="resnet18")
+    other = replace(timing("ucir+aanet", "graph", "later", 200.0), net="resnet32")
+    larger = replace(timing("ucir+bdr", "graph", "later", 200.0), net="resnet18", batch=256)
+    assert ratios([plain, other, larger], "ucir") == {}
+
+
+@pytest.mark.parametrize(
+    ("what", "net", "batch"), [("ucir+bdr", "resnet18", 128), ("ucir+aanet", "resnet32", 128), ("dytox", "convit", 256)]
+)
+def test_a_case_can_be_timed_as_it_is_trained(what, net, batch) -> None:
+    cpu = torch.device("cpu")
+    made = configuration(what, TINY, fields_of(what, cpu, "eager", None, None, as_trained=True))
+    assert (made.net, made.stage.batch) == (net, batch) == (cifar_run(what).net, cifar_run(what).stage.batch)
+    usual = fields_of(what, cpu, "eager", None, None)
+    assert (usual["net"], usual["stage"]) == ({"dytox": "convit-small"}.get(what, "small"), {"batch": 32})
+    told = fields_of(what, cpu, "eager", "small", 8, as_trained=True)
+    assert (told["net"], told["stage"]) == ("small", {"batch": 8})
+
+
+def cifar_run(what):
+    config, _ = api.configure(what, "cifar100", [], {})
+    return config
+
+
+def test_a_row_says_which_network_and_batch_it_had(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    bench_steps(["finetune"], ["eager"], "cpu", None, 8, 1, False, tmp_path / "bench.json")
+    kept = json.loads((tmp_path / "bench.json").read_text())["timings"]
+    assert {(each["net"], each["batch"]) for each in kept} == {("small", 8)}
+    said = " ".join(capsys.readouterr().out.split())
+    assert "case ┃ net ┃ batch ┃" in said
+    assert "finetune │ small │ 8 │" in said
 
 
 def test_a_later_step_counts_the_teacher() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from runs import Position, assert_equal, plan, train, train_until
 from small import make_batch, make_pool, make_tokens
 from test_engine import World
 from torch import nn
+from torch._dynamo.utils import counters
 
 from bdr import api
 from bdr.data.augment import Augment
@@ -17,6 +19,7 @@ from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.engine.step import eager_between_steps
 from bdr.errors import UsageError
+from bdr.fusing import fusing
 from bdr.methods.dytox import DyTox, old_as_one
 from bdr.nets import NETS, LinearHead, Network, Teacher, TokenHeads
 from bdr.nets.base import lay_out, layouts_of
@@ -544,6 +547,44 @@ def test_the_further_classifier_is_for_training_alone_and_new_in_every_phase():
     method.begin(Phase(2, 5, 9), pool)
     assert method.divergence.classes == 5
     assert not torch.equal(method.divergence.new.weight[:3], before)
+
+
+# Compiled code
+
+
+def said_and_slopes(net, compiled):
+    """What the tokens become, and every gradient; the same numbers of chance each time."""
+    net.zero_grad()
+    torch.manual_seed(1)
+    with fusing() if compiled else nullcontext():
+        said = net(images().float()).pooled
+    if said.requires_grad:
+        said.square().mean().backward()
+    return {"said": said.detach()} | {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+
+
+def test_more_tokens_need_no_more_compiled_code_and_say_the_same():
+    """Versions are those of one token and of several, each that learns whole, is tuned, and rests as a teacher."""
+    torch._dynamo.reset()
+    counters.clear()
+    net, made = tiny(stochastic_depth=0.3).float().train(), []
+    with torch.compiler.set_stance("default", force_backend="eager"):
+        for tokens in range(1, 7):
+            if tokens > 1:
+                net.grow()
+            for learner in (net, resting_encoder(net), Teacher(net).net):
+                eager, compiled = said_and_slopes(copy.deepcopy(learner), False), said_and_slopes(learner, True)
+                torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-6)
+            made.append(counters["stats"]["unique_graphs"])
+    torch._dynamo.reset()
+    assert made == [3, 6, 6, 6, 6, 6]
+
+
+def resting_encoder(net):
+    net = copy.deepcopy(net)
+    net.encoder.requires_grad_(False)
+    set_modes(net)
+    return net
 
 
 # Runs

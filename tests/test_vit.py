@@ -1,6 +1,7 @@
 """The vision transformer: as loops over heads and tokens, as timm has it, and its weights from a file of one's own."""
 
 import contextlib
+import copy
 import math
 
 import pytest
@@ -8,14 +9,17 @@ import torch
 from runs import Position, assert_equal, newest, train, train_until
 from safetensors.torch import save_file
 from test_cli import typed
+from torch import nn
 
 import bdr
 from bdr import api
 from bdr.assemble import load_data
 from bdr.engine.checkpoint import read_state
+from bdr.engine.step import set_precision
 from bdr.errors import BdrError, UsageError
-from bdr.nets import NETS, CosineHead, Network, VisionTransformer
+from bdr.nets import NETS, CosineHead, LinearHead, Network, VisionTransformer
 from bdr.nets.base import lay_out
+from bdr.nets.prompted import PrefixedBlocks, PromptedInput
 from bdr.nets.vit import MODEL
 from bdr.records import Run
 from bdr.report.protocols import settings_of
@@ -244,6 +248,49 @@ def test_a_transformer_that_moves_is_kept_and_one_that_rests_in_a_file_is_not(ke
     assert len(random.state_dict()) == len(dict(random.named_parameters()))
     resting.load_state_dict({})
     assert all(torch.equal(a, b) for a, b in zip(moving.parameters(), resting.parameters(), strict=True))
+
+
+PROMPTED = [lambda vit: PromptedInput(vit, 4, 2, 2), lambda vit: PrefixedBlocks(vit, [0], [1], 3, (2, 2))]
+
+
+@pytest.mark.parametrize("make", PROMPTED)
+@pytest.mark.parametrize("training", [True, False])
+def test_layers_that_rest_in_a_file_are_cast_once_and_say_the_same(kept, make, training):
+    torch.manual_seed(0)
+    net = Network(make(read(kept())), LinearHead(8))
+    net.head.grow(3)
+    cast, x = copy.deepcopy(net), torch.randn(5, 1, 8, 8)
+    net.precision = torch.bfloat16
+    for _ in range(2):  # a phase settles more than once
+        set_precision(cast, "bf16", torch.device("cpu"))
+    slopes = []
+    for each in (net, cast):
+        out = each.train(training)(x)
+        (out.logits.square().mean() + out.nearness.mean()).backward()
+        slopes.append((out.logits, [p.grad for p in each.parameters() if p.grad is not None]))
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=0, atol=0)
+    low = {name for name, p in cast.named_parameters() if p.dtype == torch.bfloat16}
+    linear = {name for name, part in cast.backbone.vit.named_modules() if isinstance(part, nn.Linear)}
+    assert low == {f"backbone.vit.{name}.{kind}" for name in linear for kind in ("weight", "bias")}
+    assert not [name for name in cast.state_dict() if ".vit." in name]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_what_moves_is_random_or_is_to_be_precise_stays_in_float32(kept, precision):
+    moving, random, precise = read(kept()), tiny(), read(kept())
+    random.rest()
+    precise.rest()
+    for vit, chosen in (moving, "bf16"), (random, "bf16"), (precise, precision):
+        set_precision(vit, chosen, torch.device("cpu"))
+        assert {p.dtype for p in vit.parameters()} == {torch.get_default_dtype()}
+
+
+def test_a_run_in_half_precision_on_weights_of_a_file_goes_on_where_it_stopped(kept, tmp_path):
+    given = RUN | {"settings": [*SMALL, ("vit-tiny.weights", str(kept()))], "precision": "bf16"}
+    whole = train(tmp_path / "whole" / "run", "l2p", **given)
+    path = train_until(Position(1, 0, 0, 2), tmp_path / "stopped" / "run", "l2p", **given)
+    api.resume(path)
+    assert_equal(path, whole)
 
 
 def test_another_file_in_its_place_is_refused(kept):

@@ -71,4 +71,4 @@ def time_baseline(net: str, data: DataSet, classes: int, batch: int, steps: int,
                 break
     synchronise(device)
     each = (time.perf_counter() - started) / steps
-    return Timing("a plain loop", "plain", "first", batch, batch / each, 1000 * each, first, None, 0.0)
+    return Timing("a plain loop", "plain", "first", batch, batch / each, 1000 * each, first, None, 0.0, net=net)

@@ -63,6 +63,7 @@ class Timing:
     teraflops: float  # of useful work a second
     number: int = 0  # of the phase
     parameters: int = 0  # kept for inference
+    net: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,19 +92,30 @@ def usual_batch(device: torch.device) -> int:
     return 128 if device.type == "cuda" else 32
 
 
-def fields_of(device: torch.device, engine: str, net: str | None, batch: int | None) -> dict[str, Any]:
-    """Of a configuration: what a benchmark was told, and what is usual on that device where it was not."""
+def fields_of(
+    what: str, device: torch.device, engine: str, net: str | None, batch: int | None, as_trained: bool = False
+) -> dict[str, Any]:
+    """Of a configuration: what a benchmark was told; where it was not, what is usual there, or what is trained."""
+    recipe = recipe_of(what)
+    usual = net_of(recipe.method, device), usual_batch(device)
+    own_net, own_batch = (recipe.net, recipe.stage.batch) if as_trained else usual
     fields: dict[str, Any] = {"device": str(device), "engine": choose_engine(engine, device)}
-    return fields | {"stage": {"batch": batch or usual_batch(device)}} | ({"net": net} if net else {})
+    return fields | {"net": net or own_net, "stage": {"batch": batch or own_batch}}
+
+
+def recipe_of(what: str) -> Config:
+    """What `bdr run WHAT` trains on CIFAR-100."""
+    method, *plugins = what.split("+")
+    return cifar100(method, *plugins)
 
 
 def configuration(what: str, shape: Shape, fields: dict[str, Any]) -> Config:
-    method, *plugins = what.split("+")
-    memory = KEPT.get(method, shape.memory)
-    fields = {"net": net_of(method, torch.device(fields["device"]))} | fields
+    recipe = recipe_of(what)
+    memory = KEPT.get(recipe.method, shape.memory)
+    fields = {"net": net_of(recipe.method, torch.device(fields["device"]))} | fields
     about = {"data": "random", "base": shape.base, "step": shape.step, "memory": memory, "share": False}
     settings = {net: each for net, each in UNTRAINED.items() if net == fields["net"]}
-    return changed(cifar100(method, *plugins), about | {"order": "seed-1993", "settings": settings} | fields)
+    return changed(recipe, about | {"order": "seed-1993", "settings": settings} | fields)
 
 
 def learner_of(config: Config, data: DataSet) -> Learner:
@@ -230,4 +242,4 @@ def time_case(what: str, number: int, shape: Shape, data: DataSet, steps: int, f
     work = flops_of_step(config, data, number) / each / 1e12
     phase, parameters = "later" if number else "first", learner.method.parameter_count()
     speed = batch / each, 1000 * each
-    return Timing(what, learner.engine, phase, batch, *speed, first, peak, work, number, parameters)
+    return Timing(what, learner.engine, phase, batch, *speed, first, peak, work, number, parameters, config.net)

@@ -34,12 +34,13 @@ def bench_growth(
     net: str | None = None,
     batch: int | None = None,
     steps: int | None = None,
+    as_trained: bool = False,
 ) -> Measured:
     """A row a phase, each of a network of its own that was brought there without training."""
     where = choose_device(device)
     gpu = where.type == "cuda"
     shape = (ON_A_GPU if gpu else ON_A_CPU).up_to(phases - 1)
-    fields = fields_of(where, engine or "auto", net, batch)
+    fields = fields_of(what, where, engine or "auto", net, batch, as_trained)
     data, measured = random_images(shape), Measured(title_of(what, fields, where), where)
     for number in range(phases):
         measured.add(row_of(time_case(what, number, shape, data, steps or (100 if gpu else 3), fields)))
@@ -54,7 +55,7 @@ def check_phases(phases: int, extrapolate: int) -> None:
 
 
 def title_of(what: str, fields: dict[str, Any], device: torch.device) -> str:
-    return f"A step of {what}, phase by phase, {describe_device(device)['name']}, {fields['engine']}"
+    return f"A step of {what}, {fields['net']}, phase by phase, {describe_device(device)['name']}, {fields['engine']}"
 
 
 def row_of(timing: Timing) -> dict[str, Any]:

@@ -56,21 +56,28 @@ class Kernel:
 
 
 def bench_kernels(
-    what: str, phase: int, device: str, engine: str | None, net: str | None, batch: int | None, steps: int | None
+    what: str,
+    phase: int,
+    device: str,
+    engine: str | None,
+    net: str | None,
+    batch: int | None,
+    steps: int | None,
+    as_trained: bool = False,
 ) -> tuple[Measured, list[Kernel]]:
     """A row a kind, and every kernel."""
     where = choose_device(device)
     gpu = where.type == "cuda"
     shape = (Shape() if gpu else SMALL).up_to(phase)
-    fields = fields_of(where, engine or "auto", net, batch)
+    fields = fields_of(what, where, engine or "auto", net, batch, as_trained)
     learner = learner_of(configuration(what, shape, fields), random_images(shape))
     with learner.at_work():
         fit = fits_of(learner, phase)[0]
         fit.wake()
         whole = 1e6 * seconds_of_step(fit, 10 * (steps or (20 if gpu else 2)))
         kernels = profiled(fit, steps or (20 if gpu else 2))
-    title = f"A step of {what} in phase {phase}, {describe_device(where)['name']}, {fields['engine']}: {whole:,.0f} us"
-    measured = Measured(title, where)
+    about = f"{fields['net']}, batch {fields['stage']['batch']}, {describe_device(where)['name']}, {fields['engine']}"
+    measured = Measured(f"A step of {what} in phase {phase}, {about}: {whole:,.0f} us", where)
     for row in rows_by_kind(kernels, whole):
         measured.add(row)
     return measured, kernels

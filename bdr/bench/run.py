@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ def bench_steps(
     out: Path | None,
     analyse: bool = False,
     phase: int = 1,
+    as_trained: bool = False,
 ) -> None:
     """Times every case in every engine, in its first phase and in a later one, and prints speeds and ratios."""
     where = choose_device(device)
@@ -50,15 +52,14 @@ def bench_steps(
     chosen = list(engines) or (["graph", "eager"] if gpu else ["eager"])
     console, timings = Console(highlight=False), []
     for engine in chosen:
-        config = fields_of(where, engine, net, batch)
-        for number in (0, phase):
-            for case in what:
-                timings.append(time_case(case, number, shape, data, steps, config))
+        for number, case in itertools.product((0, phase), what):
+            config = fields_of(case, where, engine, net, batch, as_trained)
+            timings.append(time_case(case, number, shape, data, steps, config))
+            console.print(line_of(timings[-1]), markup=False)
+            if analyse and number:  # nothing is analysed in a first phase
+                looked = time_case(case, number, shape, data, steps, config | {"analyse": True})
+                timings.append(replace(looked, case=f"{case} --analyse"))
                 console.print(line_of(timings[-1]), markup=False)
-                if analyse and number:  # nothing is analysed in a first phase
-                    looked = time_case(case, number, shape, data, steps, config | {"analyse": True})
-                    timings.append(replace(looked, case=f"{case} --analyse"))
-                    console.print(line_of(timings[-1]), markup=False)
     if baseline:
         timings.append(
             time_baseline(net or plain_net(where), data, shape.base, batch or usual_batch(where), min(steps, 20), where)
@@ -75,7 +76,7 @@ def line_of(timing: Timing) -> str:
 def report(console: Console, timings: list[Timing], reference: str, device: torch.device, out: Path | None) -> None:
     peak, found = bf16_peak(device), ratios(timings, reference)
     later = max(each.number for each in timings)
-    about = f"{describe_device(device)['name']}, batch {timings[0].batch}, phases 0 and {later}"
+    about = f"{describe_device(device)['name']}, phases 0 and {later}"
     console.print(speed_table(timings, peak, about))
     console.print(ratio_table(found))
     if out is not None:

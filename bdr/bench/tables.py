@@ -70,29 +70,33 @@ def keep(out: Path, measured: dict[str, Any], device: torch.device) -> None:
 def speed_table(timings: Sequence[Timing], peak: float | None, about: str) -> Table:
     """A row a case; the share is of the bf16 peak that this device reached just before."""
     table = Table(title=f"Training steps, {about}", title_justify="left")
-    for name in ("case", "engine", "phase", "images/s", "ms/step", "first step s", "memory GiB", "of peak"):
-        words = name in ("case", "engine", "phase")
+    said = ("case", "net", "batch", "engine", "phase")
+    for name in (*said, "images/s", "ms/step", "first step s", "memory GiB", "of peak"):
+        words = name in said and name != "batch"
         table.add_column(name, justify="left" if words else "right", min_width=0 if words else len(name.split()[0]))
     for each in timings:
         memory = "-" if each.memory_gib is None else f"{each.memory_gib:.2f}"
         share = f"{100 * each.teraflops / peak:.1f} %" if peak and each.teraflops else "-"
         numbers = f"{each.images_per_second:,.0f}", f"{each.ms_per_step:.3f}", f"{each.first_step_seconds:.1f}"
-        table.add_row(each.case, each.engine, each.phase, *numbers, memory, share)
+        table.add_row(each.case, each.net, str(each.batch), each.engine, each.phase, *numbers, memory, share)
     return table
 
 
 def ratios(timings: Sequence[Timing], reference: str) -> dict[str, float]:
-    """Plug-in over plain, captured over eager, ours over a plain loop: as factors, all from one run."""
-    speed = {(t.case, t.engine, t.phase): t.images_per_second for t in timings}
+    """Plug-in over plain, captured over eager, ours over a plain loop: as factors, all from one run.
+
+    Nothing is compared across networks or batches.
+    """
+    speed = {(t.case, t.engine, t.phase, (t.net, t.batch)): t.images_per_second for t in timings}
     found: dict[str, float] = {}
-    for (case, engine, phase), value in speed.items():
-        plain = speed.get((reference, engine, phase))
+    for (case, engine, phase, size), value in speed.items():
+        plain = speed.get((reference, engine, phase, size))
         if plain and case != reference and engine != "plain":
             found[f"time of {case} over {reference}, {phase} phase, {engine}"] = plain / value
-        eager = speed.get((case, "eager", phase))
+        eager = speed.get((case, "eager", phase, size))
         if eager and engine not in ("eager", "plain"):
             found[f"speed of {engine} over eager, {case}, {phase} phase"] = value / eager
-        loop = speed.get(("a plain loop", "plain", phase))
+        loop = speed.get(("a plain loop", "plain", phase, size))
         if loop and engine != "plain" and case == reference:
             found[f"speed of {engine} over a plain loop, {case}, {phase} phase"] = value / loop
     return found

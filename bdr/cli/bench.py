@@ -17,6 +17,9 @@ bench_app = typer.Typer(
     invoke_without_command=True, help="Measure speed: steps, kernels, start, herding, augmentation, scaling, growth."
 )
 
+AsTrained = Annotated[
+    bool, typer.Option("--as-trained", help="The network and the batch that bdr run trains on CIFAR-100.")
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="A JSON file to keep the numbers in.")]
 
 
@@ -44,13 +47,14 @@ def bench_steps(
     baseline: Annotated[bool, typer.Option(help="Time a plain PyTorch loop with Pillow and a DataLoader too.")] = True,
     analyse: Annotated[bool, typer.Option("--analyse", help="Time later steps with analysis too.")] = False,
     phase: Annotated[int, typer.Option(help="The later phase that is timed beside the first.")] = 1,
+    as_trained: AsTrained = False,
     out: Out = None,
 ) -> None:
     """Time training steps, first and later phase, with and without plug-ins, all in one run as ratios."""
     from bdr.bench.run import bench_steps as measure
 
     cases = what or ["ucir", "ucir+cwd", "ucir+bdr"]
-    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out, analyse, phase)
+    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out, analyse, phase, as_trained)
 
 
 @bench_app.command("kernels")
@@ -62,6 +66,7 @@ def bench_kernels(
     net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps that are looked at: 20 on a GPU, 2 on a CPU.", min=1)] = None,
+    as_trained: AsTrained = False,
     top: Annotated[int, typer.Option(help="Kernels that are listed.", min=0)] = 15,
     out: Out = None,
 ) -> None:
@@ -70,7 +75,7 @@ def bench_kernels(
     from bdr.bench.kernels import bench_kernels as measure
     from bdr.bench.kernels import show_kernels
 
-    show_kernels(*measure(what, phase, device or "auto", engine, net, batch, steps), top, out)
+    show_kernels(*measure(what, phase, device or "auto", engine, net, batch, steps, as_trained), top, out)
 
 
 @bench_app.command("herding")
@@ -124,6 +129,7 @@ def bench_growth(
     net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps a measurement: 100 on a GPU, 3 on a CPU.")] = None,
+    as_trained: AsTrained = False,
     out: Out = None,
 ) -> None:
     """Time, memory and parameters of a step, phase by phase, and the straight lines through them."""
@@ -131,7 +137,7 @@ def bench_growth(
     from bdr.bench.growth import check_phases, show_growth
 
     check_phases(phases, extrapolate)
-    show_growth(measure(what, phases, device or "auto", engine, net, batch, steps), extrapolate, out)
+    show_growth(measure(what, phases, device or "auto", engine, net, batch, steps, as_trained), extrapolate, out)
 
 
 @bench_app.command("start")

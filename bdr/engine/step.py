@@ -357,6 +357,9 @@ def set_precision(part: nn.Module, precision: str, device: torch.device) -> None
         if isinstance(module, Network):
             module.precision = torch.bfloat16 if precision == "bf16" else None
             module.tf32 = precision == "tf32"
+        if isinstance(module, Backbone) and precision == "bf16":
+            for layer in module.kept_elsewhere():
+                layer.to(torch.bfloat16)  # as autocast would cast it, each time that it is used
     if device.type == "cuda":
         part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -69,6 +69,10 @@ class Backbone(Resumable, ABC):
         """
         return [self]
 
+    def kept_elsewhere(self) -> Sequence[nn.Linear]:
+        """Layers that never move and that no state holds: in low precision they are cast once, not in every step."""
+        return []
+
 
 class Level(NamedTuple):
     """What a level of a backbone makes of what the one before it has made."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bdr.fusing import fused
 from bdr.nets.base import Backbone, Features, Resumable
 from bdr.nets.convit import Encoder, drawn, initialise, joined, perceptron, split, thinned
 from bdr.types import ImageShape
@@ -50,6 +51,13 @@ class Decoder(nn.Module):
         return x + thinned(self.mlp(self.before_mlp(x)), kept, 1)
 
 
+@fused(tokens=0, kept=2)
+def decoded(decoder: Decoder, tokens: Tensor, patches: Tensor, kept: Tensor | None) -> Tensor:
+    """(B, T, C) what the decoder makes of the tokens, which become more: so it is compiled once for all phases."""
+    said: Tensor = decoder(tokens, patches, kept)
+    return said
+
+
 class TaskTokens(Resumable):
     """A learned token a phase; those of earlier phases rest in a block of their own."""
 
@@ -77,7 +85,7 @@ class TokenTransformer(Backbone):
     """Encoder, tokens, decoder; features are what the tokens have become, side by side: (B, T x dim).
 
     It begins with one token, and is a backbone like any other until it is grown. What stochastic depth leaves out is
-    drawn here, before the compiled encoder, so that all engines draw alike.
+    drawn here, before anything compiled, so that all engines draw alike.
     """
 
     rates: Tensor  # (blocks + 1,) of leaving out; the decoder's is the last
@@ -120,7 +128,7 @@ class TokenTransformer(Backbone):
         tokens = self.tokens()
         patches = self.encoder(x, self.kept(self.encoder, self.rates[:-1], len(x)))
         kept = self.kept(self.decoder, self.rates[-1:], len(x), len(tokens))
-        said = self.decoder(tokens, patches, None if kept is None else kept[0])
+        said = decoded(self.decoder, tokens, patches, None if kept is None else kept[0])
         return Features(said.flatten(1).to(torch.promote_types(said.dtype, torch.float32)))
 
 

@@ -116,6 +116,9 @@ class VisionTransformer(Backbone):
     def kept_in_file(self) -> bool:
         return self.resting and self.source is not None
 
+    def kept_elsewhere(self) -> Sequence[nn.Linear]:
+        return [part for part in self.modules() if isinstance(part, nn.Linear)] if self.kept_in_file else []
+
     def to_compile(self) -> Sequence[nn.Module]:
         """The blocks are alike, and compiled as one."""
         return list(self.blocks)
