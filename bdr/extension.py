@@ -20,7 +20,7 @@ from bdr.describe import Extends, normalisation, owners, shared_facts, short
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
-from bdr.recipes import frame_of
+from bdr.frames import frame_of
 from bdr.records import Run, kept_phase, model_checksum, other_code, other_library
 from bdr.rereading import found_again, read_again
 from bdr.scenario import split_evenly

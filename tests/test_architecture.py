@@ -44,7 +44,8 @@ RULES = {
     "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen"},
     # from a configuration to an experiment, each from what stands above it
     "config": {"bdr.types", "bdr.schedules", "bdr.data"},
-    "recipes": {"bdr.types", "bdr.config", "bdr.methods", "bdr.plugins"},
+    "frames": {"bdr.types", "bdr.config"},
+    "recipes": {"bdr.types", "bdr.config", "bdr.frames", "bdr.methods", "bdr.plugins"},
     "own_code": set(),
     "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config", "bdr.own_code"},
     "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
@@ -64,7 +65,7 @@ RULES = {
     "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts", "bdr.settings"},
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
-        *{"bdr.config", "bdr.recipes", "bdr.describe", "bdr.assemble", "bdr.rereading"},
+        *{"bdr.config", "bdr.frames", "bdr.describe", "bdr.assemble", "bdr.rereading"},
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.describe", "bdr.parts"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
@@ -103,13 +104,13 @@ RULES = {
     },
     "paper": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.scenario", "bdr.balance", "bdr.data"},
-        "bdr.settings",
+        *{"bdr.frames", "bdr.settings"},
         *{"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.records", "bdr.metrics", "bdr.report"},
         *{"bdr.terminal", "bdr.display", "bdr.commands", "bdr.sweep"},
     },
     "bench": {
-        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.types", "bdr.data", "bdr.nets"},
-        *{"bdr.engine", "bdr.records", "bdr.terminal"},
+        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.frames", "bdr.describe", "bdr.types"},
+        *{"bdr.data", "bdr.nets", "bdr.engine", "bdr.records", "bdr.terminal"},
     },
     "cli": {"bdr.bench", "bdr.commands", "bdr.config", "bdr.paper", "bdr.sweep", "bdr.terminal", "bdr.watch"},
 }

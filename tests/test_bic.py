@@ -16,12 +16,13 @@ from bdr.data.pool import Pool
 from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.errors import UsageError
+from bdr.frames import FRAMES
 from bdr.losses import cross_entropy
 from bdr.methods.bic import BiC, CorrectedHead
 from bdr.nets import LinearHead
 from bdr.nets.base import lay_out, layouts_of
 from bdr.plugins import PLUGINS
-from bdr.recipes import FRAMES, RECIPES
+from bdr.recipes import RECIPES
 from bdr.types import Phase, Stage
 
 COUNTS, OLD, EACH = (20, 22, 24, 26, 21), 3, 20

@@ -19,10 +19,11 @@ from bdr.cli import app
 from bdr.config import fields_of
 from bdr.data import DATASETS
 from bdr.data.augment import Augment
+from bdr.frames import FRAMES
 from bdr.methods import METHODS
 from bdr.nets import NETS
 from bdr.plugins import PLUGINS
-from bdr.recipes import FRAMES, RECIPES
+from bdr.recipes import RECIPES
 from bdr.types import Stage
 
 HOME = Path(__file__).resolve().parents[1]

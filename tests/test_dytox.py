@@ -19,6 +19,7 @@ from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.engine.step import eager_between_steps
 from bdr.errors import UsageError
+from bdr.frames import cifar100
 from bdr.fusing import fusing
 from bdr.methods.dytox import DyTox, old_as_one
 from bdr.nets import NETS, LinearHead, Network, Teacher, TokenHeads
@@ -26,7 +27,7 @@ from bdr.nets.base import lay_out, layouts_of
 from bdr.nets.convit import GatedAttention, relative_places
 from bdr.nets.dytox import TokenTransformer
 from bdr.plugins.bdr import BDRPlugin
-from bdr.recipes import RECIPES, cifar100
+from bdr.recipes import RECIPES
 from bdr.types import ImageShape, Outputs, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3

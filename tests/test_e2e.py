@@ -12,10 +12,11 @@ from bdr import api
 from bdr.engine.checkpoint import Position, module_state, restore_module
 from bdr.engine.fit import Fit
 from bdr.engine.objective import Objective
+from bdr.frames import cifar10, cifar100, imagefolder
 from bdr.losses import cross_entropy, distillation
 from bdr.methods.e2e import E2E, Heads, headwise_distillation
 from bdr.nets import NETS, Network
-from bdr.recipes import cifar10, cifar100, e2e_original, imagefolder
+from bdr.recipes import e2e_original
 from bdr.types import Clock, ImageShape, Phase, Stage
 
 COUNTS = (6, 7, 8, 9, 5, 7, 6)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bdr import recipes
+from bdr import frames
 from bdr.commands.training import configurations
 from bdr.config import from_yaml, to_yaml
 from bdr.methods import METHODS
@@ -96,7 +96,7 @@ def test_where_table_2_has_no_size_it_is_said():
 
 def test_what_methods_bring_with_them_is_of_methods_that_there_are_and_stands_on_the_page():
     page = (Path(__file__).parent.parent / "docs" / "add-a-method.md").read_text()
-    tables = {name for name in vars(recipes) if name.startswith(("OWN_", "DIGITS_"))} | {"KEPT", "PAPER_FRAME"}
+    tables = {name for name in vars(frames) if name.startswith(("OWN_", "DIGITS_"))} | {"KEPT", "PAPER_FRAME"}
     for name in tables - {"DIGITS_PROMPTING"}:
         assert f"`{name}`" in page
-        assert set(vars(recipes)[name]) <= {*METHODS, *PLUGINS}
+        assert set(vars(frames)[name]) <= {*METHODS, *PLUGINS}

@@ -22,7 +22,7 @@ from bdr.data.sets import from_arrays
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
-from bdr.recipes import DIGITS_NETS, KEPT, OWN_NETS, cifar100
+from bdr.frames import DIGITS_NETS, KEPT, OWN_NETS, cifar100
 from bdr.types import Phase
 
 NOWHERE = Path("bench-writes-nothing")

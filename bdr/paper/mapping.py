@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any
 
 from bdr.config import Config, fields_of, flattened
+from bdr.frames import cifar100
 from bdr.paper.cells import Cell, load_cells
-from bdr.recipes import cifar100, configure, rpsnet_original, ucir_der, wa_der
+from bdr.recipes import configure, rpsnet_original, ucir_der, wa_der
 
 Settings = tuple[tuple[str, Any], ...]
 
