@@ -562,13 +562,14 @@ def test_a_folder_of_pictures_is_learnt(of_pictures):
     assert of_pictures.info["image"][0] == 3
 
 
-def test_of_a_folder_that_has_grown_a_run_reads_the_classes_that_it_knows(of_pictures):
-    grown = of_pictures.path.parent / "grown"
+def test_of_a_folder_that_has_grown_a_run_reads_the_classes_that_it_knows(of_pictures, tmp_path):
+    grown, run = of_pictures.path.parent / "grown", shutil.copytree(of_pictures.path, tmp_path / "run")
     said = typed("evaluate", of_pictures.path, "--root", grown, "--json")
     assert json.loads(said.out)["accuracy"] == of_pictures.phases[-1]["accuracy"]
-    (of_pictures.path / "DONE").unlink()
-    assert typed("resume", of_pictures.path, "--root", grown).code == 0
-    assert (of_pictures.path / "DONE").exists()
+    (run / "DONE").unlink()
+    assert typed("resume", run, "--root", grown).code == 0
+    assert (run / "DONE").exists()
+    assert typed("evaluate", run).code == 0  # it has been told where they are
 
 
 def test_a_folder_that_has_grown_must_have_kept_the_images_that_were_there(of_pictures, tmp_path):

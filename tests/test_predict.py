@@ -84,6 +84,7 @@ def with_accuracies(run, place, **changes):
     last = json.loads(lines[-1])
     lines[-1] = json.dumps(last | {"accuracy": accuracy | changes.pop("accuracy", {})})
     (copied / "phases.jsonl").write_text("\n".join(lines) + "\n")
+    info.pop("settings")  # all of them, with those that are changed here
     (copied / "run.json").write_text(json.dumps(info | {"config": info["config"] | changes}))
     return copied
 
