@@ -541,6 +541,18 @@ def test_nothing_is_added_to_a_dash():
     assert beside(dashes, ["bdr", "la"]) == dashes
 
 
+def test_times_by_different_records_are_summed(folders, capsys):
+    base = cell("T2", "WA", "cifar100 & B=0 & S=10 & metric=avg_acc_top1")
+    trained(folders / "results" / "wa", base, 70.0, seed=7)
+    trained(folders / "results" / "ucir", cell("T4", "UCIR"), 66.0, seed=7, speed=2)
+    seconds = 0.0
+    for name, speed in (("WA", 1), ("UCIR", 2)):
+        first, *later = workload(mapped(cell("T2", name, "cifar100 & B=0 & S=10 & metric=avg_acc_top1")).config(0))
+        seconds += first / (100 * speed) + sum(later) / (50 * speed)
+    reproduce(["T2"], "cifar100 & B=0 & S=10 & (wa|ucir)", seeds="1", dry_run=True, device="cpu")
+    assert f"On cpu about {duration(seconds)} together." in " ".join(capsys.readouterr().out.split())
+
+
 def test_side_by_side_the_longest_begins(folders, capsys):
     only = "cifar100 & B=0 & S=10 & (icarl|bic)"
     for jobs, order in ((1, ["icarl", "bic"]), (2, ["bic", "icarl"])):

@@ -102,12 +102,11 @@ def time_notes(jobs: Sequence[Job], results: Results, device: str, at_once: int)
     missing = [job for job in jobs if job.missing]
     if not missing:
         return ["Nothing is missing."] if jobs else []
-    notes = []
-    for (net, speed), alike in grouped(missing, {job.wanted: job.speed for job in missing}).items():
-        notes.append(time_note(alike, net, speed, device))
-        if speed is None:
-            notes += [note for kind in kinds(results, device) for note in elsewhere(alike, kind, results, at_once)]
-    return notes
+    speeds = {job.wanted: job.speed for job in missing}
+    notes = [time_note(alike, net, speed, device) for (net, speed), alike in grouped(missing, speeds).items()]
+    untimed = [job for job in missing if job.speed is None]
+    further = [note for kind in kinds(results, device) for note in elsewhere(untimed, kind, results, at_once)]
+    return [*notes, *together(missing, speeds, f"On {device}"), *further]
 
 
 def grouped(jobs: Sequence[Job], speeds: Mapping[Wanted, Speed | None]) -> dict[tuple[str, Speed | None], list[Job]]:
@@ -132,14 +131,27 @@ def counted(jobs: Sequence[Job]) -> str:
 def elsewhere(jobs: Sequence[Job], kind: str, results: Results, at_once: int) -> list[str]:
     speeds = speeds_of([job.wanted for job in jobs], results, kind, at_once)
     groups = grouped(jobs, speeds).items()
-    return [f"On {kind}, {counted(alike)}: {total(alike, speed)}." for (_, speed), alike in groups if speed]
+    notes = [f"On {kind}, {counted(alike)}: {total(alike, speed)}." for (_, speed), alike in groups if speed]
+    return [*notes, *together(jobs, speeds, f"On {kind}")]
+
+
+def together(jobs: Sequence[Job], speeds: Mapping[Wanted, Speed | None], where: str) -> list[str]:
+    """The sum, where one sentence does not tell it."""
+    groups = [(speed, alike) for (_, speed), alike in grouped(jobs, speeds).items() if speed]
+    seconds = sum(seconds_of(alike, speed) for speed, alike in groups)
+    return [f"{where} about {duration(seconds)} together."] if len(groups) > 1 else []
+
+
+def seconds_of(jobs: Sequence[Job], speed: Speed) -> float:
+    """Each has its share of a device that several were measured on side by side."""
+    alone = sum(speed.seconds(job.wanted.config(seed=0)) * len(job.missing) for job in jobs)
+    return alone / (speed.beside or 1)
 
 
 def total(jobs: Sequence[Job], speed: Speed) -> str:
-    seconds = sum(speed.seconds(job.wanted.config(seed=0)) * len(job.missing) for job in jobs)
     records = f"{speed.records} record{'' if speed.records == 1 else 's'} of {speed.of} on {speed.device}"
     rates = f"a run: {speed.first:,.0f} images/s in the first phase, {speed.later:,.0f} in later ones"
-    return f"about {duration(seconds / (speed.beside or 1))} {circumstances(speed)}, from {records} ({rates})"
+    return f"about {duration(seconds_of(jobs, speed))} {circumstances(speed)}, from {records} ({rates})"
 
 
 def circumstances(speed: Speed) -> str:
