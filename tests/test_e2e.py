@@ -9,7 +9,7 @@ from runs import assert_equal, train, train_until
 from small import make_batch, make_flat, make_pool
 
 from bdr import api
-from bdr.engine.checkpoint import Position, module_state, restore_module
+from bdr.engine.checkpoint import Position
 from bdr.engine.fit import Fit
 from bdr.engine.objective import Objective
 from bdr.frames import cifar10, cifar100, imagefolder
@@ -166,30 +166,14 @@ def test_noise_is_that_of_a_summed_gradient_and_fades_with_the_epochs(epoch):
 
 
 def test_there_is_no_noise_in_the_balanced_stage_nor_where_it_is_set_to_nothing():
-    for loud, stage in ({}, Stage(name="balanced")), ({"noise": 0.0}, Stage()):
-        method, pool = third_phase(**loud)
-        method.begin_stage(stage, pool.phase, pool)
-        state = torch.get_rng_state()
-        assert all(part.abs().max() == 0 for part in noise_of(method, pool, 0))
-        assert torch.equal(state, torch.get_rng_state())  # nor is any drawn
-
-
-def test_a_stage_that_goes_on_after_a_stop_knows_whether_it_has_noise():
-    method, pool = third_phase()
-    for stage, noisy in (Stage(name="balanced"), False), (Stage(), True):
-        method.begin_stage(stage, pool.phase, pool)
-        again, _ = third_phase()
-        restore_module(again, module_state(method), "cpu")
-        state = torch.get_rng_state()
-        assert any(part.abs().max() > 0 for part in noise_of(again, pool, 0)) == noisy
-        assert torch.equal(state, torch.get_rng_state()) != noisy
-
-
-def test_the_next_phase_has_noise_again_after_a_balanced_stage():
     method, pool = third_phase()
     method.begin_stage(Stage(name="balanced"), pool.phase, pool)
+    assert all(part.abs().max() == 0 for part in noise_of(method, pool, 0))
+    method, pool = third_phase(noise=0.0)
     method.begin_stage(Stage(), pool.phase, pool)
-    assert all(part.abs().max() > 0 for part in noise_of(method, pool, 0))
+    state = torch.get_rng_state()
+    assert all(part.abs().max() == 0 for part in noise_of(method, pool, 0))
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_a_stage_trains_with_noise():

@@ -59,20 +59,6 @@ class Heads(Resumable):
         self.members = torch.block_diag(self.members, self.members.new_ones(1, count))
 
 
-class Disturbance(Resumable):
-    """Whether this stage has noise at all: a step without any draws none."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on = True
-
-    def layout(self) -> dict[str, Any]:
-        return {"on": self.on}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        self.on = layout["on"]
-
-
 class E2E(Method):
     net: Network[LinearHead]
     distillation = "distillation"
@@ -89,7 +75,7 @@ class E2E(Method):
             raise ValueError(
                 f"noise_epoch = {noise_epoch} is not allowed: it is how many epochs count as one, 1 or more"
             )
-        self.net, self.heads, self.disturbance = make(LinearHead), Heads(), Disturbance()
+        self.net, self.heads = make(LinearHead), Heads()
         self.teacher, self.unbalanced = Teacher(self.net), Teacher(self.net)
         self.register_buffer("loudness", torch.zeros(()))
         self.temperature, self.noise, self.noise_epoch = temperature, noise, noise_epoch
@@ -111,7 +97,6 @@ class E2E(Method):
         balanced = stage.name == "balanced"
         if balanced:
             self.unbalanced.refill(self.net)
-        self.disturbance.on = not balanced
         self.loudness.fill_(0.0 if balanced else self.noise / pool.batch_size(stage, 0))
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
@@ -136,7 +121,7 @@ class E2E(Method):
     @torch.no_grad()
     def graded(self, clock: Clock) -> None:
         """Noise into all gradients at once; which number falls on which parameter is all the same."""
-        if not self.noise or not self.disturbance.on:
+        if not self.noise:
             return
         slopes = [p.grad for p in self.net.parameters() if p.grad is not None]
         sizes, spread = (
