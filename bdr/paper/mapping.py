@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from bdr.config import Config, fields_of, flattened
+from bdr.config import Config, flattened
 from bdr.frames import cifar100
 from bdr.paper.cells import Cell, load_cells
 from bdr.recipes import configure, rpsnet_original, ucir_der, wa_der
@@ -233,6 +233,7 @@ def written_out(config: Config) -> dict[str, Any]:
 def without_defaults(settings: list[tuple[str, Any]]) -> Settings:
     """What is the default anyway is left out: cells that ask for the same run share one description of it."""
     from bdr.plugins import PLUGINS
+    from bdr.settings import Part
 
-    defaults = {f"bdr.{name}": default for name, (_, default) in fields_of(PLUGINS["bdr"]).items()}
+    defaults = {f"bdr.{name}": default for name, default in Part("bdr", PLUGINS["bdr"]).defaults().items()}
     return tuple((name, value) for name, value in settings if defaults.get(name) != value)
