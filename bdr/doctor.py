@@ -29,7 +29,8 @@ def findings() -> Iterator[tuple[str, str, str]]:
     """(mark, name, what is said of it)."""
     yield OK, "bdr", __version__
     yield OK, "python", platform.python_version()
-    for name in ("torch", "numpy", "pydantic", "safetensors"):
+    yield OK, "torch", torch_version()
+    for name in ("numpy", "pydantic", "safetensors"):
         yield OK, name, importlib.metadata.version(name)
     for name, use in OPTIONAL.items():
         yield optional(name, use)
@@ -39,6 +40,13 @@ def findings() -> Iterator[tuple[str, str, str]]:
     yield OK, "memory", memory()
     free = shutil.disk_usage(".").free / 2**30
     yield (OK if free > 1 else MISSING), "disk", f"{free:.1f} GiB free here"
+
+
+def torch_version() -> str:
+    """As torch says it, with the CUDA that it was built for: the wheel's own version may leave that out."""
+    import torch
+
+    return torch.__version__
 
 
 def optional(name: str, use: str) -> tuple[str, str, str]:
