@@ -129,7 +129,8 @@ def parted(page: Path) -> tuple[str, str]:
 
 
 def table_in(page: Path, heading: str) -> list[str]:
-    text = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    """Up to the next heading, of whatever level."""
+    text = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n#")[0]
     return [line for line in text.splitlines() if line.startswith("|")]
 
 

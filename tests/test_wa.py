@@ -171,6 +171,14 @@ def test_the_first_phase_is_not_aligned():
     assert torch.equal(method.net.head.weight, before)
 
 
+def test_alignment_can_be_left_out():
+    method, pool = started(align=False)
+    before, x = method.net.head.weight.detach().clone(), all_of(pool).x
+    method.end(pool.phase, pool, NOTHING)
+    assert torch.equal(method.net.head.weight, before)
+    assert torch.equal(method.teacher(x).logits, method.net(x).logits)
+
+
 def test_new_weights_that_are_all_zero_stay_so():
     head = head_of([[3.0, 4.0], [0.0, 0.0]])
     head.align(1)

@@ -61,6 +61,8 @@ class Recording:
         """Warnings of plug-ins and libraries go into the run's log and to the listener."""
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
+            # The compiler advises less exact products for float32; how exact they are is what --precision says.
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
             warnings.showwarning = lambda message, *_, **__: self.note(f"warning: {message}")
             yield
 

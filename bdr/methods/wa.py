@@ -32,6 +32,7 @@ class WA(Method):
         make: MakeNetwork,
         temperature: float = 2.0,
         clamp: bool = True,
+        align: bool = True,
         reset_after_warmup: bool = False,
     ) -> None:
         super().__init__()
@@ -39,7 +40,8 @@ class WA(Method):
             raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
         self.net = make(partial(LinearHead, bias=False))
         self.teacher = Teacher(self.net)
-        self.temperature, self.clamp, self.reset_after_warmup = temperature, clamp, reset_after_warmup
+        self.temperature, self.clamp, self.align = temperature, clamp, align
+        self.reset_after_warmup = reset_after_warmup
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         self.net.head.grow(phase.new)
@@ -61,6 +63,6 @@ class WA(Method):
             self.net.head.clamp()
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
-        if not phase.first:
+        if self.align and not phase.first:
             self.net.head.align(phase.old)
         self.teacher.refill(self.net)
