@@ -25,6 +25,7 @@ $(READY): pyproject.toml constraints.txt
 	@rm -f .venv/.ready-* && grep -v '^torch==' constraints.txt > .venv/constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) -c .venv/constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c .venv/constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps timm -c .venv/constraints.txt
 	@touch $@
 
 lint: setup

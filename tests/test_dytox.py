@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.functional as F
+from peers import timm
 from runs import Position, assert_equal, plan, train, train_until
 from small import make_batch, make_pool, make_tokens
 from test_engine import World
@@ -142,18 +143,9 @@ NAMES_IN_TIMM = {
 }  # and the gates
 
 
-def timm_block(*given, **settings):
-    """timm needs torchvision, whose wheel does not load beside every build of torch."""
-    try:
-        from timm.models.convit import Block
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"needs timm: {error}")
-    return Block(*given, **settings)
-
-
 def test_a_block_is_that_of_timm():
     mine = shaken(NETS["convit"](ImageShape(3, 16, 16), embed=24, stochastic_depth=0.0).encoder.blocks[0])
-    theirs = timm_block(24, 12, use_gpsa=True)
+    theirs = timm("models.convit").Block(24, 12, use_gpsa=True)
     ours, renamed = mine.state_dict(), {}
     for name in theirs.state_dict():
         part, _, rest = name.rpartition(".")

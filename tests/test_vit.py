@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from peers import timm
 from runs import Position, assert_equal, newest, train, train_until
 from safetensors.torch import save_file
 from test_cli import typed
@@ -123,11 +124,11 @@ def test_a_prefix_is_keys_and_values_before_the_own_ones():
 
 
 def test_it_is_what_timm_computes_from_the_same_weights():
-    try:
-        from timm.models.vision_transformer import VisionTransformer as Theirs
-    except (ImportError, RuntimeError) as error:  # the latter from a torchvision that does not fit torch
-        pytest.skip(f"timm cannot be imported: {error}")
-    theirs = Theirs(img_size=32, patch_size=8, embed_dim=48, depth=3, num_heads=4, num_classes=7).eval()
+    theirs = (
+        timm("models.vision_transformer")
+        .VisionTransformer(img_size=32, patch_size=8, embed_dim=48, depth=3, num_heads=4, num_classes=7)
+        .eval()
+    )
     ours = tiny(channels=3, size=32, patch=8, embed=48, depth=3, heads=4)
     ours.load_state_dict({k: v for k, v in theirs.state_dict().items() if not k.startswith("head.")})
     x = torch.randn(2, 3, 32, 32)
