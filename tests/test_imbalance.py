@@ -268,6 +268,11 @@ def test_settings_that_cannot_be_are_refused(kind, settings, said):
         ("ucir+reweight+resample", "'reweight' would act in no stage"),
         ("ucir+reweight+focal", "name 'focal' first, ...+focal+reweight"),
         ("ucir+ldam+focal", "name 'focal' first, ...+focal+ldam"),
+        ("ucir+tade+focal", "name 'focal' first, ...+focal+tade"),
+        ("ucir+focal+paco", "'focal' makes something else of them before: no order of the two is right"),
+        ("ucir+paco+focal", "'paco' makes something else of them before: no order of the two is right"),
+        ("ucir+reweight+paco", "'reweight' and 'paco' both set the prior"),
+        ("ucir+ldam+paco", "'ldam' and 'paco' both set the prior"),
         ("dytox+mixup+ldam", "'ldam' needs the one class of each image"),
     ],
 )
@@ -278,7 +283,11 @@ def test_combinations_that_mean_nothing_are_refused_before_training(tmp_path, wh
 
 
 @pytest.mark.parametrize(
-    "what", ["ucir+focal+bdr", "ucir+bdr+focal", "ucir+focal+reweight", "ucir+focal+resample", "replay+cwd+la"]
+    "what",
+    [
+        *("ucir+focal+bdr", "ucir+bdr+focal", "ucir+focal+reweight", "ucir+focal+resample", "ucir+focal+tade"),
+        *("ucir+focal+balanced-contrastive", "ucir+bcl+paco", "replay+cwd+la"),
+    ],
 )
 def test_combinations_that_mean_something_are_planned(tmp_path, what):
     assert plan(tmp_path / "run", what).learner.plugins

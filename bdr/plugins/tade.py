@@ -47,6 +47,7 @@ def expert_offsets(count: Tensor, tau: float) -> Tensor:
 
 class TADE(Prior):
     adds_parameters = True
+    weighs = True  # three losses are no likelihood
     offsets: Tensor  # (3, K)
 
     def __init__(self, tau: float = 2.0) -> None:
