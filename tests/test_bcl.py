@@ -215,6 +215,11 @@ def test_they_rest_in_the_first_phase_and_where_not_all_is_drawn(plugin):
     assert not plugin.acts(Phase(1, 2, 4), Stage(draw="memory"))
 
 
+def test_boosted_contrast_acts_where_classes_are_drawn_equally_often_too():
+    assert BoostedContrast().acts(Phase(1, 2, 4), Stage(draw="uniform"))
+    assert not BalancedContrast().acts(Phase(1, 2, 4), Stage(draw="uniform"))
+
+
 @pytest.mark.parametrize("what", ["ucir+bcl+bdr", "ucir+balanced-contrastive"])
 @pytest.mark.parametrize("position", [Position(1, 0, 1, 2)])
 def test_a_run_that_contrasts_ends_where_the_whole_one_does(what, position, tmp_path):

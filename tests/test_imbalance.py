@@ -286,7 +286,7 @@ def test_combinations_that_mean_nothing_are_refused_before_training(tmp_path, wh
     "what",
     [
         *("ucir+focal+bdr", "ucir+bdr+focal", "ucir+focal+reweight", "ucir+focal+resample", "ucir+focal+tade"),
-        *("ucir+focal+balanced-contrastive", "ucir+bcl+paco", "replay+cwd+la"),
+        *("ucir+focal+balanced-contrastive", "ucir+bcl+paco", "ucir+resample+bcl", "replay+cwd+la"),
     ],
 )
 def test_combinations_that_mean_something_are_planned(tmp_path, what):

@@ -95,8 +95,8 @@ class BoostedContrast(Plugin):
         self.present = self.present.new_zeros(count)
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
-        """Where there is something to balance."""
-        return not phase.first and stage.draw == "all"
+        """Also where classes are drawn equally often: it is about images that are learnt late, not about rare classes."""
+        return not phase.first and stage.draw in ("all", "uniform")
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         self.projection.fit(census.dim(net))
