@@ -240,5 +240,7 @@ def test_only_one_of_them_sets_the_prior(tmp_path):
 def test_settings_that_cannot_be_are_refused(kind):
     with pytest.raises(ValueError, match=r"temperature = 0\.0 is not allowed"):
         kind(temperature=0.0)
+    with pytest.raises(ValueError, match=r"weight = -1\.0 is not allowed: it is 0 or more"):
+        kind(weight=-1.0)
     with pytest.raises(ValueError, match=r"crop = 0\.0 is not allowed"):
         kind(crop=0.0)

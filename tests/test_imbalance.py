@@ -243,6 +243,7 @@ def test_a_prior_rests_in_the_first_phase_and_where_not_all_is_drawn(kind):
     [
         (Reweighting, {"beta": 1.0}, "beta = 1.0 is not allowed"),
         (Focal, {"gamma": -1.0}, "gamma = -1.0 is not allowed"),
+        (LogitAdjustment, {"tau": -3.0}, "tau = -3.0 is not allowed"),
         (LDAM, {"max_margin": -0.5}, "max_margin = -0.5 is not allowed"),
         (LDAM, {"deferred": 80}, "a share of the epochs, from 0 to 1"),
     ],
