@@ -206,6 +206,21 @@ def test_on_balanced_data_a_balanced_draw_expects_what_a_plain_one_holds():
     torch.testing.assert_close(pool.census("uniform", 0).counts, pool.census("all", 0).counts)
 
 
+@pytest.mark.parametrize("counts", [(9, 9, 9, 9), COUNTS])
+def test_the_loss_that_a_balanced_draw_expects_is_the_mean_over_classes_and_on_balanced_data_the_plain_one(counts):
+    pool = later_pool(counts, counts[0] if len(set(counts)) == 1 else EACH)
+    y = pool.store.labels[pool.rows]
+    logits = torch.randn(len(y), 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    losses, likely = cross_entropy(Outputs(logits, logits), y), pool.likelihood(pool.rows).double()
+    expected_loss = (likely * losses).sum() / likely.sum()
+    of_classes = torch.stack([losses[y == k].mean() for k in range(4)])
+    torch.testing.assert_close(expected_loss, of_classes.mean(), rtol=1e-7, atol=0)  # what is drawn by is float32
+    if len(set(counts)) == 1:
+        torch.testing.assert_close(expected_loss, losses.mean(), rtol=1e-14, atol=0)
+    else:
+        assert not torch.isclose(expected_loss, losses.mean(), rtol=1e-3)
+
+
 @pytest.mark.parametrize("head", [LinearHead, lambda dim: CosineHead(dim, 10.0)])
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_each_changes_the_gradient_of_the_backbone(kind, head):
