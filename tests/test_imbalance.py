@@ -7,6 +7,7 @@ import pytest
 import torch
 from runs import FIELDS, SETTINGS, Position, assert_equal, plan, train, train_until
 from small import Flat, make_batch, make_pool
+from test_engine import World
 
 import bdr
 from bdr import api
@@ -26,6 +27,19 @@ from bdr.types import Clock, Outputs, Phase, Stage
 COUNTS, OLD, EACH = (9, 8, 12, 10), 2, 3
 SEEN = [EACH] * OLD + list(COUNTS[OLD:])
 FIRST, LATER = Phase(0, 0, len(COUNTS)), Phase(1, OLD, len(COUNTS))
+COLUMNS = {
+    "reweight": "weight_old weight_new",
+    "ldam": "margin_old margin_new weight_old weight_new",
+    "focal": "factor_old factor_new",
+    "la": "offset_old offset_new",
+    "balanced-softmax": "offset_old offset_new",
+    "resample": "share_old",
+    "paco": "paco",
+    "bcl": "bcl boost_mean boost_max",
+    "balanced-contrastive": "balanced_contrastive",
+    "tade": "tade_1 tade_2 tade_3",
+    "bdr": "offset_old offset_new spread_old spread_new",
+}  # of each plug-in, what is told of it
 KINDS = {"reweight": Reweighting, "ldam": LDAM, "focal": Focal, "la": LogitAdjustment}
 
 
@@ -345,6 +359,39 @@ def test_a_run_trains_and_its_records_show_the_effect(tmp_path, what):
         return
     old, new = (value for key, value in told[name].items() if key.split("_")[0] in ("weight", "factor", "offset"))
     assert old != new
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_one_changes_what_the_backbone_learns_from(name):
+    """The gradient of its shared part; where the draw is what changes, the images of an epoch."""
+    world = World("replay", (name,), 1)
+    (stage,) = world.stages(Stage(batch=8))
+    if name == "resample":
+        assert not torch.equal(world.pool.epoch(stage, 0, 0).rows, world.pool.epoch(Stage(batch=8), 0, 0).rows)
+        return
+    world.begin(stage)
+    batch, shared = world.batch(), next(world.method.net.backbone.parameters())
+    slopes = []
+    for plugins in ([], world.plugins):
+        objective = Objective(world.method, plugins, world.phase, stage)
+        slopes += torch.autograd.grad(objective.total(objective.terms(batch)[0]), shared)
+    assert slopes[1].isfinite().all()
+    assert (slopes[1] - slopes[0]).norm() > 1e-3 * slopes[0].norm()
+
+
+@pytest.mark.parametrize(("name", "columns"), COLUMNS.items())
+def test_every_one_has_its_named_columns_in_the_records(name, columns, tmp_path):
+    net = "small" if name == "tade" else "runs:flat"  # experts need levels
+    options = FIELDS | {"net": net, "phases": 2, "keep": "none", "checkpoint_every": 60, "share": False}
+    found = bdr.run(f"replay+{name}", out=tmp_path, set={"stage.epochs": 1, "stage.batch": 64}, **options)
+    first, later = Run.open(found.path).epochs
+    for column in columns.split():
+        assert column not in told_in(first, name)
+        assert math.isfinite(told_in(later, name)[column])
+
+
+def told_in(line, name):
+    return line["terms"] | line.get("plugins", {}).get(name, {})
 
 
 @pytest.mark.parametrize("what", ["focal+reweight", "resample", "ldam", "la"])
