@@ -301,6 +301,8 @@ def test_settings_that_cannot_be_are_refused(kind, settings, said):
         ("ucir+tade+focal", "name 'focal' first, ...+focal+tade"),
         ("ucir+focal+paco", "'focal' makes something else of them before: no order of the two is right"),
         ("ucir+paco+focal", "'paco' makes something else of them before: no order of the two is right"),
+        ("ucir+aanet+tade", "both set the net"),
+        ("dytox+mixup+balanced-contrastive", "'balanced-contrastive' needs the one class of each image"),
         ("ucir+reweight+paco", "'reweight' and 'paco' both set the prior"),
         ("ucir+ldam+paco", "'ldam' and 'paco' both set the prior"),
         ("dytox+mixup+ldam", "'ldam' needs the one class of each image"),
@@ -316,7 +318,13 @@ def test_combinations_that_mean_nothing_are_refused_before_training(tmp_path, wh
     "what",
     [
         *("ucir+focal+bdr", "ucir+bdr+focal", "ucir+focal+reweight", "ucir+focal+resample", "ucir+focal+tade"),
-        *("ucir+focal+balanced-contrastive", "ucir+bcl+paco", "ucir+resample+bcl", "replay+cwd+la"),
+        *(
+            "ucir+focal+balanced-contrastive",
+            "ucir+balanced-contrastive+focal",
+            "ucir+bcl+paco",
+            "ucir+resample+bcl",
+            "replay+cwd+la",
+        ),
     ],
 )
 def test_combinations_that_mean_something_are_planned(tmp_path, what):
