@@ -75,7 +75,7 @@ class Plan:
         return images_drawn(stage.draw, counts, held, self.kept(phase.seen))
 
     def work(self) -> list[list[dict[str, Any]]]:
-        """Of every stage of every phase: its name, the images that an epoch draws, and its epochs.
+        """Of every stage of every phase: its name, how it draws, the images that an epoch draws, and its epochs.
 
         A phase that another run has trained has no stage left.
         """
@@ -83,7 +83,9 @@ class Plan:
         return [[self.work_of(phase, stage) for stage in stages if phase.index >= taken] for phase, stages in pairs]
 
     def work_of(self, phase: Phase, stage: Stage) -> dict[str, Any]:
-        return {"stage": stage.name, "images": self.drawn(phase, stage), "epochs": stage.epochs}
+        views = sum(plugin.views for plugin in self.learner.plugins if plugin.acts(phase, stage))
+        drawn = {"images": self.drawn(phase, stage), "draw": stage.draw, "views": views}
+        return {"stage": stage.name, **drawn, "epochs": stage.epochs}
 
     def workload(self) -> list[list[int]]:
         """Images that pass through training, of every stage of every phase."""
@@ -266,8 +268,10 @@ def information(config: Config, made: Checked, extends: Extends | None, told: Se
     method, where = made.method, (made.precision, made.engine, made.device)
     about = *where, method.readout, source_of(method), extends, told
     info = describe(config, made.data, made.protocol, made.phases, *about)
+    correcting = [plugin.name for plugin in made.plugins if plugin.corrects]
     return info | {
         "settings": recorded(config),
+        **({"corrected_by": correcting} if correcting else {}),
         "distillation": method.distillation,
         "image": list(image_shape(made.data)),
     }

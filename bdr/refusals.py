@@ -70,15 +70,22 @@ def check_roles(plugins: Sequence[Plugin]) -> None:
 
 
 def check_order(plugins: Sequence[Plugin]) -> None:
-    """A loss that was multiplied is no longer minus the logarithm of a probability."""
+    """A loss that was multiplied or added to others is no longer minus the logarithm of a probability."""
     weighing: Plugin | None = None
     for plugin in plugins:
         if plugin.by_likelihood and weighing is not None:
             raise UsageError(
-                f"'{plugin.name}' takes losses for probabilities, and '{weighing.name}' multiplies them before: "
-                f"name '{plugin.name}' first, ...+{plugin.name}+{weighing.name}"
+                f"'{plugin.name}' takes losses for probabilities, and '{weighing.name}' makes something else of them "
+                f"before: {instead_of(weighing, plugin)}"
             )
         weighing = plugin if plugin.weighs else weighing
+
+
+def instead_of(inner: Plugin, outer: Plugin) -> str:
+    """The other order, unless that is as wrong."""
+    if inner.by_likelihood and outer.weighs:
+        return "no order of the two is right, use one of them"
+    return f"name '{outer.name}' first, ...+{outer.name}+{inner.name}"
 
 
 def check_memory(quota: Quota, classes: int, plugins: Sequence[Plugin]) -> None:

@@ -215,6 +215,11 @@ def test_they_rest_in_the_first_phase_and_where_not_all_is_drawn(plugin):
     assert not plugin.acts(Phase(1, 2, 4), Stage(draw="memory"))
 
 
+def test_boosted_contrast_acts_where_classes_are_drawn_equally_often_too():
+    assert BoostedContrast().acts(Phase(1, 2, 4), Stage(draw="uniform"))
+    assert not BalancedContrast().acts(Phase(1, 2, 4), Stage(draw="uniform"))
+
+
 @pytest.mark.parametrize("what", ["ucir+bcl+bdr", "ucir+balanced-contrastive"])
 @pytest.mark.parametrize("position", [Position(1, 0, 1, 2)])
 def test_a_run_that_contrasts_ends_where_the_whole_one_does(what, position, tmp_path):
@@ -235,5 +240,7 @@ def test_only_one_of_them_sets_the_prior(tmp_path):
 def test_settings_that_cannot_be_are_refused(kind):
     with pytest.raises(ValueError, match=r"temperature = 0\.0 is not allowed"):
         kind(temperature=0.0)
+    with pytest.raises(ValueError, match=r"weight = -1\.0 is not allowed: it is 0 or more"):
+        kind(weight=-1.0)
     with pytest.raises(ValueError, match=r"crop = 0\.0 is not allowed"):
         kind(crop=0.0)

@@ -4,10 +4,13 @@ import json
 import os
 
 import pytest
+from directories import make_run
+from runs import plan
 from test_cli import typed
 
 from bdr.metrics import summary
 from bdr.records import Run
+from bdr.report import as_json, compare
 
 FLAT = ("--base", "4", "--step", "3", "--memory", "3/class", "--device", "cpu", "--net", "runs:flat")
 BRIEF = (*FLAT, "--set", "stage.epochs=1", "--set", "stage.batch=64", "--phases", "2", "--keep", "none")
@@ -34,6 +37,62 @@ def test_what_is_there_is_read_and_nothing_is_run(there):
         assert word in said.out
     assert "difference in average to replay" in said.out
     assert not (there / "sweep-logs").exists()
+
+
+def work(draw="all", views=0):
+    later = {"stage": "main", "images": 9, "epochs": 1, "draw": draw, "views": views}
+    return [[later | {"draw": "all", "views": 0}], [later]]
+
+
+def told_of(folder, **rows):
+    """The notes and facts of rows beside a plain one, from their records alone."""
+    runs = [make_run(folder / "plain", "ucir", work=work())]
+    runs += [make_run(folder / name, f"ucir+{name}", **told) for name, told in rows.items()]
+    told = as_json(compare(runs, reference="ucir"))
+    notes = [note for note in told["notes"] if "in more than its loss" in note]
+    return notes, {group["method"]: group["conditions"] for group in told["groups"]}
+
+
+def test_what_rows_differ_in_beside_their_plug_in_is_said(tmp_path):
+    notes, facts = told_of(
+        tmp_path,
+        bdr={"work": work()},
+        resample={"work": work("uniform")},
+        paco={"work": work(views=1)},
+        bcl={"work": work(views=2)},
+        la={"work": work(), "corrected_by": ["la"]},
+    )
+    same = "differs from ucir in more than its loss:"
+    assert notes == [
+        f"ucir+resample {same} stage main draws classes equally often, not all images.",
+        f"ucir+paco {same} training sees 1 further view of every image, not none.",
+        f"ucir+bcl {same} training sees 2 further views of every image, not none.",
+        f"ucir+la {same} scores are corrected by la when they are read.",
+    ]
+    assert facts["ucir+resample"]["draws"] == {"main": "uniform"}
+    assert facts["ucir+bcl"]["views"] == 2
+    assert facts["ucir+la"]["corrected_by"] == ["la"]
+
+
+def test_a_larger_network_is_said_and_a_record_that_tells_nothing_says_nothing(tmp_path):
+    for name, count in {"ucir": 100, "ucir+tade": 2500, "ucir+la": None}.items():
+        path = make_run(tmp_path, name).path / "phases.jsonl"
+        lines = [json.loads(line) | {"parameters": count} for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = typed("show", tmp_path, "--reference", "ucir")
+    said = " ".join(told.out.split())
+    assert "ucir+tade differs from ucir in more than its loss: 2,500 parameters at the end, not 100." in said
+    assert said.count("in more than its loss") == 1
+
+
+def test_a_run_records_what_its_stages_draw_and_what_corrects_its_scores(tmp_path):
+    def planned(what, *settings):
+        return plan(tmp_path / "run", what, net="runs:flat", settings=settings).info
+
+    later = {what: planned(what)["work"][1][0] for what in ("replay", "replay+resample", "replay+bcl+paco")}
+    assert [(stage["draw"], stage["views"]) for stage in later.values()] == [("all", 0), ("uniform", 0), ("all", 3)]
+    assert "corrected_by" not in planned("replay+la")
+    assert planned("replay+la", ("la.when", "testing"))["corrected_by"] == ["la"]
 
 
 def test_gains_are_over_the_method_as_it_is(there):

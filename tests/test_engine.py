@@ -44,7 +44,7 @@ from bdr.types import Outputs, Phase, Stage
 
 SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase
 # With two heads and two criteria; those that ask nothing of a method but its logits and features, with one.
-FURTHER = {1: [("aanet", "cwd", "bdr"), ("cwd", "tade"), ("focal", "reweight"), ("ldam",)]}
+FURTHER = {1: [("aanet", "cwd", "bdr"), ("cwd", "tade"), ("focal", "reweight"), ("ldam",), ("resample",)]}
 CONTRASTIVE = {1: [("cwd", "paco"), ("balanced-contrastive",), ("bcl", "bdr"), ("paco", "aanet", "bcl")]}
 COUNTS, OLD = [12, 12, 12, 12, 12], 3
 PHASES = [Phase(0, 0, OLD), Phase(1, OLD, len(COUNTS))]
@@ -126,7 +126,10 @@ class World:
         return Objective(self.method, self.plugins, self.phase, stage)
 
     def stages(self, base):
-        return [stage for stage in self.method.stages(self.phase, base) if stage.draw != "memory"]
+        stages = self.method.stages(self.phase, base)
+        for plugin in self.plugins:
+            stages = plugin.stages(self.phase, stages)
+        return [stage for stage in stages if stage.draw != "memory"]
 
     def batch(self, size=16):
         rows = self.pool.rows[torch.randperm(len(self.pool.rows), generator=torch.Generator().manual_seed(1))[:size]]
@@ -185,7 +188,7 @@ def test_every_pair_compiles_without_a_break_and_is_the_same(method, index, plug
 def losses_of(engine, device="cpu", index=1, steps=4, precision="fp32", make=two_blocks, plugins=("cwd", "bdr")):
     """The terms of the first steps of a stage, run by one of the engines."""
     world = World("ucir", plugins, index, device, make)
-    stage = Stage(epochs=1, batch=16, lr=0.01)
+    stage = world.stages(Stage(epochs=1, batch=16, lr=0.01))[0]
     world.begin(stage)
     for part in (world.method, *world.plugins):
         set_precision(part, precision, torch.device(device))
@@ -232,12 +235,20 @@ def test_compiled_steps_are_eager_steps():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("index", [0, 1], ids=["first", "later"])
-def test_the_three_engines_agree_and_no_step_is_read_by_the_host(index):
+@pytest.mark.parametrize(
+    ("index", "plugins"),
+    [
+        pytest.param(0, ("cwd", "bdr"), id="first"),
+        pytest.param(1, ("cwd", "bdr"), id="later"),
+        *(pytest.param(1, (name,), id=name) for name in ("la", "reweight", "resample", "focal", "ldam", "tade")),
+    ],
+)
+def test_the_three_engines_agree_and_no_step_is_read_by_the_host(index, plugins):
     torch._dynamo.reset()
-    eager, names = losses_of("eager", "cuda", index=index, steps=20, precision="bf16")
+    options = {"index": index, "steps": 20, "precision": "bf16", "plugins": plugins}
+    eager, names = losses_of("eager", "cuda", **options)
     for engine in ("compile", "graph"):
-        values, same = losses_of(engine, "cuda", index=index, steps=20, precision="bf16")
+        values, same = losses_of(engine, "cuda", **options)
         assert same == names
         torch.testing.assert_close(values, eager, rtol=0.05, atol=0.05, equal_nan=True, msg=engine)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from runs import FIELDS, SETTINGS, Position, assert_equal, plan, train, train_until
 from small import Flat, make_batch, make_pool
+from test_engine import World
 
 import bdr
 from bdr import api
@@ -26,6 +27,19 @@ from bdr.types import Clock, Outputs, Phase, Stage
 COUNTS, OLD, EACH = (9, 8, 12, 10), 2, 3
 SEEN = [EACH] * OLD + list(COUNTS[OLD:])
 FIRST, LATER = Phase(0, 0, len(COUNTS)), Phase(1, OLD, len(COUNTS))
+COLUMNS = {
+    "reweight": "weight_old weight_new",
+    "ldam": "margin_old margin_new weight_old weight_new",
+    "focal": "factor_old factor_new",
+    "la": "offset_old offset_new",
+    "balanced-softmax": "offset_old offset_new",
+    "resample": "share_old",
+    "paco": "paco",
+    "bcl": "bcl boost_mean boost_max",
+    "balanced-contrastive": "balanced_contrastive",
+    "tade": "tade_1 tade_2 tade_3",
+    "bdr": "offset_old offset_new spread_old spread_new",
+}  # of each plug-in, what is told of it
 KINDS = {"reweight": Reweighting, "ldam": LDAM, "focal": Focal, "la": LogitAdjustment}
 
 
@@ -206,6 +220,21 @@ def test_on_balanced_data_a_balanced_draw_expects_what_a_plain_one_holds():
     torch.testing.assert_close(pool.census("uniform", 0).counts, pool.census("all", 0).counts)
 
 
+@pytest.mark.parametrize("counts", [(9, 9, 9, 9), COUNTS])
+def test_the_loss_that_a_balanced_draw_expects_is_the_mean_over_classes_and_on_balanced_data_the_plain_one(counts):
+    pool = later_pool(counts, counts[0] if len(set(counts)) == 1 else EACH)
+    y = pool.store.labels[pool.rows]
+    logits = torch.randn(len(y), 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    losses, likely = cross_entropy(Outputs(logits, logits), y), pool.likelihood(pool.rows).double()
+    expected_loss = (likely * losses).sum() / likely.sum()
+    of_classes = torch.stack([losses[y == k].mean() for k in range(4)])
+    torch.testing.assert_close(expected_loss, of_classes.mean(), rtol=1e-7, atol=0)  # what is drawn by is float32
+    if len(set(counts)) == 1:
+        torch.testing.assert_close(expected_loss, losses.mean(), rtol=1e-14, atol=0)
+    else:
+        assert not torch.isclose(expected_loss, losses.mean(), rtol=1e-3)
+
+
 @pytest.mark.parametrize("head", [LinearHead, lambda dim: CosineHead(dim, 10.0)])
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_each_changes_the_gradient_of_the_backbone(kind, head):
@@ -243,6 +272,7 @@ def test_a_prior_rests_in_the_first_phase_and_where_not_all_is_drawn(kind):
     [
         (Reweighting, {"beta": 1.0}, "beta = 1.0 is not allowed"),
         (Focal, {"gamma": -1.0}, "gamma = -1.0 is not allowed"),
+        (LogitAdjustment, {"tau": -3.0}, "tau = -3.0 is not allowed"),
         (LDAM, {"max_margin": -0.5}, "max_margin = -0.5 is not allowed"),
         (LDAM, {"deferred": 80}, "a share of the epochs, from 0 to 1"),
     ],
@@ -268,6 +298,13 @@ def test_settings_that_cannot_be_are_refused(kind, settings, said):
         ("ucir+reweight+resample", "'reweight' would act in no stage"),
         ("ucir+reweight+focal", "name 'focal' first, ...+focal+reweight"),
         ("ucir+ldam+focal", "name 'focal' first, ...+focal+ldam"),
+        ("ucir+tade+focal", "name 'focal' first, ...+focal+tade"),
+        ("ucir+focal+paco", "'focal' makes something else of them before: no order of the two is right"),
+        ("ucir+paco+focal", "'paco' makes something else of them before: no order of the two is right"),
+        ("ucir+aanet+tade", "both set the net"),
+        ("dytox+mixup+balanced-contrastive", "'balanced-contrastive' needs the one class of each image"),
+        ("ucir+reweight+paco", "'reweight' and 'paco' both set the prior"),
+        ("ucir+ldam+paco", "'ldam' and 'paco' both set the prior"),
         ("dytox+mixup+ldam", "'ldam' needs the one class of each image"),
     ],
 )
@@ -278,7 +315,17 @@ def test_combinations_that_mean_nothing_are_refused_before_training(tmp_path, wh
 
 
 @pytest.mark.parametrize(
-    "what", ["ucir+focal+bdr", "ucir+bdr+focal", "ucir+focal+reweight", "ucir+focal+resample", "replay+cwd+la"]
+    "what",
+    [
+        *("ucir+focal+bdr", "ucir+bdr+focal", "ucir+focal+reweight", "ucir+focal+resample", "ucir+focal+tade"),
+        *(
+            "ucir+focal+balanced-contrastive",
+            "ucir+balanced-contrastive+focal",
+            "ucir+bcl+paco",
+            "ucir+resample+bcl",
+            "replay+cwd+la",
+        ),
+    ],
 )
 def test_combinations_that_mean_something_are_planned(tmp_path, what):
     assert plan(tmp_path / "run", what).learner.plugins
@@ -320,6 +367,39 @@ def test_a_run_trains_and_its_records_show_the_effect(tmp_path, what):
         return
     old, new = (value for key, value in told[name].items() if key.split("_")[0] in ("weight", "factor", "offset"))
     assert old != new
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_one_changes_what_the_backbone_learns_from(name):
+    """The gradient of its shared part; where the draw is what changes, the images of an epoch."""
+    world = World("replay", (name,), 1)
+    (stage,) = world.stages(Stage(batch=8))
+    if name == "resample":
+        assert not torch.equal(world.pool.epoch(stage, 0, 0).rows, world.pool.epoch(Stage(batch=8), 0, 0).rows)
+        return
+    world.begin(stage)
+    batch, shared = world.batch(), next(world.method.net.backbone.parameters())
+    slopes = []
+    for plugins in ([], world.plugins):
+        objective = Objective(world.method, plugins, world.phase, stage)
+        slopes += torch.autograd.grad(objective.total(objective.terms(batch)[0]), shared)
+    assert slopes[1].isfinite().all()
+    assert (slopes[1] - slopes[0]).norm() > 1e-3 * slopes[0].norm()
+
+
+@pytest.mark.parametrize(("name", "columns"), COLUMNS.items())
+def test_every_one_has_its_named_columns_in_the_records(name, columns, tmp_path):
+    net = "small" if name == "tade" else "runs:flat"  # experts need levels
+    options = FIELDS | {"net": net, "phases": 2, "keep": "none", "checkpoint_every": 60, "share": False}
+    found = bdr.run(f"replay+{name}", out=tmp_path, set={"stage.epochs": 1, "stage.batch": 64}, **options)
+    first, later = Run.open(found.path).epochs
+    for column in columns.split():
+        assert column not in told_in(first, name)
+        assert math.isfinite(told_in(later, name)[column])
+
+
+def told_in(line, name):
+    return line["terms"] | line.get("plugins", {}).get(name, {})
 
 
 @pytest.mark.parametrize("what", ["focal+reweight", "resample", "ldam", "la"])

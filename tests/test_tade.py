@@ -446,6 +446,19 @@ def test_a_binary_criterion_is_asked_for_each_expert_too():
     torch.testing.assert_close(terms["bce"], sum(hand))
 
 
+def test_the_loss_of_each_expert_is_told_and_counts_no_second_time(ucir):
+    world = copy.deepcopy(ucir)
+    batch, objective = world.batch(), world.objective(Stage())
+    terms, out = objective.terms(batch)
+    shifted = out.experts + world.plugins[1].offsets[:, None]
+    for number, logits in enumerate(shifted, 1):
+        torch.testing.assert_close(terms[f"tade_{number}"], F.cross_entropy(logits, batch.y))
+        assert not terms[f"tade_{number}"].requires_grad
+    counted = {name: value for name, value in terms.items() if not name.startswith("tade")}
+    weighted = sum(objective.weights.get(name, 1.0) * value for name, value in counted.items())
+    torch.testing.assert_close(objective.total(terms), weighted)
+
+
 # Runs
 
 
@@ -478,7 +491,8 @@ def test_the_losses_of_a_phase_are_those_of_three_experts(whole):
     assert set(initial) == {"initial_old", "initial_new", "final_old", "final_new"}
     assert all(math.isfinite(value) for value in initial.values())
     terms = lines(whole / "epochs.jsonl")[2]["terms"]
-    assert set(terms) == {"ce", "less_forget", "margin", "ce_old"}
+    assert set(terms) == {"ce", "less_forget", "margin", "ce_old", "tade_1", "tade_2", "tade_3"}
+    assert sum(terms[f"tade_{expert}"] for expert in (1, 2, 3)) == pytest.approx(terms["ce"], rel=1e-5)
 
 
 def test_the_experts_differ_once_they_have_learnt(whole):

@@ -196,10 +196,13 @@ class Pool:
     def order(self, stage: Stage, number: int | str, epoch: int) -> Tensor:
         rows, chance = self.candidates(stage.draw, number, epoch), self.chance("order", number, epoch)
         if stage.draw == "uniform":
-            weight = 1 / self.counts(rows)[self.store.labels[rows]].float()
-            return rows[torch.multinomial(weight, len(rows), replacement=True, generator=chance)]
+            return rows[torch.multinomial(self.likelihood(rows), len(rows), replacement=True, generator=chance)]
         shuffled = rows[torch.randperm(len(rows), generator=chance, device=rows.device)]
         return shuffled.repeat_interleave(stage.repeat)[: len(rows)]
+
+    def likelihood(self, rows: Tensor) -> Tensor:
+        """(N,) how likely each row is where classes are drawn equally often, but for a common factor."""
+        return 1 / self.counts(rows)[self.store.labels[rows]].float()
 
     def chance(self, what: str, number: int | str, epoch: int) -> torch.Generator:
         place = ("phase", self.phase.index, "stage", number, what, epoch)

@@ -47,6 +47,8 @@ class BalancedContrast(Prior):
 
     def __init__(self, weight: float = 0.35, temperature: float = 0.1, crop: float = 0.2) -> None:
         super().__init__()
+        if weight < 0:
+            raise ValueError(f"weight = {weight} is not allowed: it is 0 or more")
         if temperature <= 0:
             raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
         self.weight, self.temperature, self.view = weight, temperature, View(crop)

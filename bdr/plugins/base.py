@@ -24,7 +24,7 @@ class Plugin(Resumable):
     soft_targets = True  # it takes mixtures of classes as well as ids
     needs_softmax = False  # it adds to the logits that classes compete by; refused where they do not
     views = 0  # further views of every image that it wants, made by `look`
-    weighs = False  # its `classify` multiplies losses: what stands around it cannot take them for probabilities
+    weighs = False  # its `classify` multiplies losses or adds some up: what stands around it gets no likelihood
     by_likelihood = False  # its `classify` takes a loss for minus the logarithm of a probability
     corrects = False  # it has a say in the network's scores when they are read, see `correction`
 

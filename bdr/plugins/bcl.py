@@ -75,6 +75,8 @@ class BoostedContrast(Plugin):
         self, weight: float = 1.0, temperature: float = 0.2, momentum: float = 0.97, crop: float = 0.1
     ) -> None:
         super().__init__()
+        if weight < 0:
+            raise ValueError(f"weight = {weight} is not allowed: it is 0 or more")
         if temperature <= 0:
             raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
         if not 0 <= momentum < 1:
@@ -95,8 +97,8 @@ class BoostedContrast(Plugin):
         self.present = self.present.new_zeros(count)
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
-        """Where there is something to balance."""
-        return not phase.first and stage.draw == "all"
+        """Also where classes are drawn equally often: it is about images learnt late, not about rare classes."""
+        return not phase.first and stage.draw in ("all", "uniform")
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         self.projection.fit(census.dim(net))

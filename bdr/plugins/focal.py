@@ -29,7 +29,7 @@ def focus(loss: Tensor, gamma: float) -> Tensor:
 
 
 class Focal(Plugin):
-    by_likelihood = True
+    by_likelihood = weighs = True
     total: Tensor  # (K,) of the factors in this epoch, by class
     count: Tensor  # (K,) of the samples
 

@@ -25,6 +25,8 @@ class LogitAdjustment(Prior):
 
     def __init__(self, tau: float = 1.0, when: Literal["training", "testing"] = "training") -> None:
         super().__init__()
+        if tau < 0:
+            raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
         self.tau, self.corrects = tau, when == "testing"
         self.register_buffer("offset", torch.zeros(0))
 

@@ -86,6 +86,7 @@ class PaCo(Prior):
     views = 1
     soft_targets = False  # a mixture has no class to be near to
     needs_softmax = True
+    by_likelihood = weighs = True  # it takes ln sum exp(s) - s_y, and gives a mean over images
     offset: Tensor  # (K,)
     queue: Tensor  # (Q, 128)
     labels: Tensor  # (Q,)

@@ -22,12 +22,14 @@ from torch import Tensor, nn
 from bdr.balance import frequency
 from bdr.data.pool import Census
 from bdr.errors import UsageError
+from bdr.losses import cross_entropy
 from bdr.nets import CosineHead, Divisible, ExpertHeads, Experts, LinearHead, MakeNetwork, Network
 from bdr.nets.base import H
 from bdr.plugins.base import Prior
-from bdr.types import Classify, Outputs, Phase
+from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 EXPERTS = 3
+TERMS = [f"tade_{number}" for number in range(1, EXPERTS + 1)]
 
 
 def reversed_ranks(psi: Tensor) -> Tensor:
@@ -47,6 +49,7 @@ def expert_offsets(count: Tensor, tau: float) -> Tensor:
 
 class TADE(Prior):
     adds_parameters = True
+    weighs = True  # three losses are no likelihood
     offsets: Tensor  # (3, K)
 
     def __init__(self, tau: float = 2.0) -> None:
@@ -98,7 +101,21 @@ class TADE(Prior):
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
         """The sum of the experts' own losses."""
+        one, two, three = (inner(expert, y) for expert in self.shifted(out))
+        return one + two + three
+
+    def shifted(self, out: Outputs) -> list[Outputs]:
+        """What each expert says, with its offset."""
         assert out.experts is not None, "these outputs are those of a single network"
         logits = (out.experts + self.offsets[:, None]).unbind()
-        one, two, three = (inner(out._replace(logits=z, experts=None), y) for z in logits)
-        return one + two + three
+        return [out._replace(logits=z, experts=None) for z in logits]
+
+    @torch.no_grad()
+    def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:
+        """The loss of each expert, for the records alone: by cross-entropy, whatever the criterion."""
+        losses = [cross_entropy(expert, batch.y).mean() for expert in self.shifted(out)]
+        return dict(zip(TERMS, losses, strict=True))
+
+    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
+        """They are in the classification loss already."""
+        return dict.fromkeys(TERMS, 0.0)

@@ -1,7 +1,8 @@
 """The run directory: JSON lines that only grow, arrays, and nothing that needs torch to be read.
 
 run.json                  what was run: title, seed, fingerprint, protocol, config, settings, code, versions, device,
-                          command, the planned work: of every stage of every phase its images an epoch and its epochs
+                          command, the planned work: of every stage of every phase its images an epoch, how they
+                          are drawn, further views of each, and its epochs
 phases.jsonl epochs.jsonl a line a phase, a line an epoch
 steps.bin                 while under way: float32 rows (phase, stage, ce_old, distillation), NaN where there is none
 steps.npz                 when finished: "phase-01/ce_old", "phase-01/distillation", "phase-01/stage"

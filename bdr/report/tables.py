@@ -11,6 +11,7 @@ from bdr.errors import UsageError, shortened
 from bdr.metrics import OverSeeds, over_seeds, summary
 from bdr.records import Run
 from bdr.records.files import plain
+from bdr.report.conditions import as_facts, condition_notes
 from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes
 from bdr.report.pairing import paired_differences, references_of
 from bdr.report.protocols import cut_short
@@ -50,7 +51,8 @@ def compare(runs: list[Run], readout: str | None = None, reference: str | None =
         for group, base in zip(groups, bases, strict=True)
     ]
     values = [over_seeds(group.summaries) for group in groups]
-    return Comparison(groups, values, pairs, protocol_notes(groups, runs), bases, reference)
+    notes = [*protocol_notes(groups, runs), *condition_notes(groups, bases)]
+    return Comparison(groups, values, pairs, notes, bases, reference)
 
 
 def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
@@ -186,6 +188,7 @@ def _group_json(comparison: Comparison, place: int) -> dict[str, Any]:
         "protocol": group.protocol,
         "seeds": [run.seed for run in group.runs],
         "runs": [str(run.path) for run in group.runs],
+        "conditions": as_facts(group),
         "values": _named(comparison.values[place], "spread"),
         "reference": None if reference is None else reference.label,
         "difference_to_reference": None if pairs is None else _named(pairs, "standard_error"),

@@ -1,0 +1,73 @@
+"""What rows of one method differ in beside the plug-in itself: size, draws, further views, corrected scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bdr.records import Run
+from bdr.report.groups import Group
+from bdr.report.training import method_of
+
+DRAWS = {"all": "all images", "uniform": "classes equally often", "rarest": "as many of each class as of the rarest"}
+
+
+class Conditions(NamedTuple):
+    """What the records of a row say; None, or nothing, where they do not."""
+
+    parameters: int | None  # at the end
+    draws: dict[str, str]  # of each stage after the first phase, by its name
+    views: int | None  # further ones of every image, after the first phase
+    corrected_by: list[str]  # plug-ins that have a say in the scores when they are read
+
+
+def conditions_of(group: Group) -> Conditions:
+    """Of all runs together: some may be older than what is asked."""
+    stages = [stage for run in group.runs for stages in (run.info.get("work") or [])[1:] for stage in stages]
+    views = [stage["views"] for stage in stages if "views" in stage]
+    return Conditions(
+        parameters=_parameters(group.runs),
+        draws={stage["stage"]: stage["draw"] for stage in stages if "draw" in stage},
+        views=max(views) if views else None,
+        corrected_by=sorted({name for run in group.runs for name in run.info.get("corrected_by") or []}),
+    )
+
+
+def _parameters(runs: Sequence[Run]) -> int | None:
+    """The median over the runs, of which pruned ones differ; None while one is under way."""
+    if not all(run.done for run in runs):
+        return None
+    counts = [line["parameters"] for line in (run.phases[-1] for run in runs) if line.get("parameters") is not None]
+    return int(np.median(counts)) if counts else None
+
+
+def as_facts(group: Group) -> dict[str, Any]:
+    return conditions_of(group)._asdict()
+
+
+def condition_notes(groups: Sequence[Group], references: Sequence[Group | None]) -> list[str]:
+    """A sentence for each row that differs from what it is compared with in more than its loss."""
+    return [
+        f"{group.label} differs from {base.label} in more than its loss: {'; '.join(told)}."
+        for group, base in zip(groups, references, strict=True)
+        if base is not None and base is not group and method_of(base.runs[0]) == method_of(group.runs[0])
+        if (told := list(_differences(conditions_of(group), conditions_of(base))))
+    ]
+
+
+def _differences(mine: Conditions, other: Conditions) -> Iterator[str]:
+    if mine.parameters and other.parameters and mine.parameters != other.parameters:
+        yield f"{mine.parameters:,} parameters at the end, not {other.parameters:,}"
+    for stage, draw in mine.draws.items():
+        if (theirs := other.draws.get(stage, draw)) != draw:
+            yield f"stage {stage} draws {DRAWS.get(draw, draw)}, not {DRAWS.get(theirs, theirs)}"
+    if mine.views is not None and other.views is not None and mine.views != other.views:
+        yield f"training sees {_counted(mine.views)} of every image, not {other.views or 'none'}"
+    if by := [name for name in mine.corrected_by if name not in other.corrected_by]:
+        yield f"scores are corrected by {', '.join(by)} when they are read"
+
+
+def _counted(views: int) -> str:
+    return f"{views or 'no'} further view{'' if views == 1 else 's'}"
