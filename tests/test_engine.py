@@ -42,7 +42,7 @@ from bdr.records import Run, RunWriter
 from bdr.schedules import learning_rate
 from bdr.types import Outputs, Phase, Stage
 
-SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("bdr",), ("cwd", "bdr")]}  # priors rest in the first phase
+SETS = {0: [(), ("cwd", "bdr")], 1: [(), ("la",), ("cwd", "bdr")]}  # first priors rest, later CwD does
 # With two heads and two criteria; those that ask nothing of a method but its logits and features, with one.
 FURTHER = {1: [("aanet", "cwd", "bdr"), ("cwd", "tade"), ("focal", "reweight"), ("ldam",)]}
 CONTRASTIVE = {1: [("cwd", "paco"), ("balanced-contrastive",), ("bcl", "bdr"), ("paco", "aanet", "bcl")]}
@@ -103,16 +103,23 @@ class World:
 
     def enter(self, phase):
         self.phase, new = phase, self.store.of_classes(phase.old, phase.seen)
-        self.pool = Pool(self.store, phase, new, self.memory.rows(self.device), 1993)
+        self.pool = Pool(self.store, phase, new, self.memory.rows(self.device), 1993, self.method.held)
         self.method.begin(phase, self.pool)
         self.method.to(self.device)
 
+    def choose(self):
+        if not self.memory.covers(self.phase):
+            self.memory.select(self.phase, self.pool, self.method.net)
+            self.pool.memory = self.memory.rows(self.device)
+
     def leave(self):
-        self.memory.select(self.phase, self.pool, self.method.net)
+        self.choose()
         self.method.end(self.phase, self.pool, self.memory.rows(self.device))
         self.method.remember(self.phase, self.pool, self.memory.rows(self.device))
 
     def begin(self, stage, number=0):
+        if stage.draw == "memory":
+            self.choose()
         self.method.begin_stage(stage, self.phase, self.pool)
         if stage.train:
             set_moving(self.method, stage.train)
@@ -126,10 +133,11 @@ class World:
         return Objective(self.method, self.plugins, self.phase, stage)
 
     def stages(self, base):
-        return [stage for stage in self.method.stages(self.phase, base) if stage.draw != "memory"]
+        return self.method.stages(self.phase, base)
 
-    def batch(self, size=16):
-        rows = self.pool.rows[torch.randperm(len(self.pool.rows), generator=torch.Generator().manual_seed(1))[:size]]
+    def batch(self, size=16, draw="all", number=0):
+        there = self.pool.candidates(draw, number)
+        rows = there[torch.randperm(len(there), generator=torch.Generator().manual_seed(1))[:size]]
         batch = make_batch(self.store.plain(rows), self.store.labels[rows])
         return batch._replace(
             rows=rows, views=tuple(view for plugin in self.plugins for view in self.views(plugin, rows))
@@ -155,6 +163,36 @@ def losses_and_gradients(objective, batch, compiled):
     return terms | {"total": total} | watched | slopes
 
 
+def whole(function):
+    return torch.compile(function, fullgraph=True, backend="eager")
+
+
+def compile_whole(objective):
+    """Each thing that a method or a plug-in does in a step is one graph without a break."""
+    seams = [(objective.method, Method, "graded"), (objective.method, Method, "stepped")]
+    objective.terms, objective.watched = whole(objective.terms), whole(objective.watched)
+    for part, base, seam in [*seams, *((plugin, Plugin, "stepped") for plugin in objective.plugins)]:
+        if getattr(type(part), seam) is not getattr(base, seam):
+            setattr(part, seam, whole(getattr(part, seam)))
+
+
+def left_by_two_steps(world, stage, number, compiled):
+    """Every value of two steps of the engine, the gradients of the last one, and all that method and plug-ins keep."""
+    objective = world.objective(stage)
+    if compiled:
+        compile_whole(objective)
+    fit, left = Fit(objective, stage, number, world.pool, "eager"), {}
+    torch.manual_seed(3)
+    for epoch in range(2):
+        fit.epoch(epoch, 0, None, lambda step, log: None)
+        assert fit.steps == 1
+        left |= {f"{name} of step {epoch}": value for name, value in zip(fit.step.names, fit.step.log[0].clone())}
+    for part in objective.parts:
+        left |= {f"slope of {name}": p.grad for name, p in part.named_parameters() if p.grad is not None}
+        left |= {f"{type(part).__name__}.{name}": value for name, value in part.state_dict().items()}
+    return left
+
+
 def pairs():
     """(method, phase, plug-ins)"""
     for method in METHODS:
@@ -173,11 +211,12 @@ def test_every_pair_compiles_without_a_break_and_is_the_same(method, index, plug
     world = World(method, plugins, index, make=two_blocks if deep else one_block)
     for number, stage in enumerate(world.stages(Stage())):
         world.begin(stage, number)
-        eager = losses_and_gradients(copy.deepcopy(world).objective(stage), world.batch(), compiled=False)
-        compiled = losses_and_gradients(copy.deepcopy(world).objective(stage), world.batch(), compiled=True)
+        if plugins and not world.objective(stage).plugins:
+            continue  # all of them rest, and it is the stage that it is without them
+        eager = left_by_two_steps(copy.deepcopy(world), stage, number, compiled=False)
+        compiled = left_by_two_steps(copy.deepcopy(world), stage, number, compiled=True)
         assert eager.keys() == compiled.keys()
-        assert eager["total"].isfinite()
-        assert any(slope.abs().sum() > 0 for slope in eager.values())
+        assert any(value.abs().sum() > 0 for name, value in eager.items() if name.startswith("slope of "))
         for name, value in eager.items():
             torch.testing.assert_close(compiled[name], value, rtol=1e-5, atol=1e-6, equal_nan=True, msg=name)
 
@@ -285,6 +324,28 @@ def test_a_plug_in_that_multiplies_the_loss_multiplies_its_gradient():
     (plain, slope), (tripled, steeper) = gradient_of(method, []), gradient_of(method, [Times(3.0)])
     torch.testing.assert_close(tripled["ce0"], 3 * plain["ce0"])
     torch.testing.assert_close(steeper, 3 * slope)
+
+
+def terms_around(world, plugins, stage, number):
+    torch.manual_seed(3)
+    objective = Objective(copy.deepcopy(world.method), plugins, world.phase, stage)
+    return objective.terms(world.batch(draw=stage.draw, number=number))[0]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_factor_around_the_loss_is_one_of_the_first_term_alone_in_every_stage_of_every_phase(name):
+    world = World(name, (), 0, make=one_block)
+    for phase in PHASES:
+        if not phase.first:
+            world.leave()
+            world.enter(phase)
+        for number, stage in enumerate(world.stages(Stage())):
+            world.begin(stage, number)
+            expected, found = (terms_around(world, plugins, stage, number) for plugins in ([], [Times(3.0)]))
+            expected[next(iter(expected))] *= 3.0
+            assert found.keys() == expected.keys()
+            for term, value in expected.items():
+                torch.testing.assert_close(found[term], value, msg=f"{term} of {stage.name}, phase {phase.index}")
 
 
 def test_the_first_plug_in_stands_nearest_to_the_criterion():
