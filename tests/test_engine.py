@@ -186,7 +186,10 @@ def left_by_two_steps(world, stage, number, compiled):
     for epoch in range(2):
         fit.epoch(epoch, 0, None, lambda step, log: None)
         assert fit.steps == 1
-        left |= {f"{name} of step {epoch}": value for name, value in zip(fit.step.names, fit.step.log[0].clone())}
+        left |= {
+            f"{name} of step {epoch}": value
+            for name, value in zip(fit.step.names, fit.step.log[0].clone(), strict=True)
+        }
     for part in objective.parts:
         left |= {f"slope of {name}": p.grad for name, p in part.named_parameters() if p.grad is not None}
         left |= {f"{type(part).__name__}.{name}": value for name, value in part.state_dict().items()}
