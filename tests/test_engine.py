@@ -84,7 +84,7 @@ def one_convolution(head, last_relu=True):
 class World:
     """A method with its plug-ins, brought to the stages of one phase as a run would bring it there."""
 
-    def __init__(self, method, plugins, index, device="cpu", make=two_blocks):
+    def __init__(self, method, plugins, index, device="cpu", make=two_blocks, **settings):
         torch.manual_seed(0)
         images = make_pool(COUNTS, side=8).store
         self.store = Store(images.pixels, images.labels, (0.4,), (0.3,), images.augment, device)
@@ -92,7 +92,7 @@ class World:
         self.plugins, make = [PLUGINS[name]() for name in plugins], OWN_MAKERS.get(method, make)
         for plugin in self.plugins:
             make = plugin.net(make)
-        self.method = METHODS[method](make).to(device)
+        self.method = METHODS[method](make, **settings).to(device)
         for plugin in self.plugins:
             plugin.attach(self.method.net)
         self.device = device
