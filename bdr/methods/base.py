@@ -135,7 +135,7 @@ class Method(nn.Module, ABC):
     net: nn.Module
     criterion: Classify = staticmethod(cross_entropy)
     distillation: str | None = None  # the term of `loss` that holds on to the old network, for the analysis
-    readout = "cnn"  # by which of the readouts its results are told
+    readout = "cnn"  # by which of the readouts its results are told; with "nme" a memory of none is refused
     scale_setting: str | None = None  # the setting from which the scale of its cosine classifier starts to grow
     held = 0.0  # share of the exemplars held out of training, for stages that draw "held"
     counts_parameters = False  # whether the backbone must have all of its parameters from the start
