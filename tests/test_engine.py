@@ -176,6 +176,14 @@ def compile_whole(objective):
             setattr(part, seam, whole(getattr(part, seam)))
 
 
+def left_by_a_batch(world, stage, number, compiled):
+    """Every term of a batch, the watched one and every gradient."""
+    objective = world.objective(stage)
+    found = losses_and_gradients(objective, world.batch(draw=stage.draw, number=number), compiled)
+    assert found["total"].isfinite()
+    return {f"slope of {name}" if "." in name else name: value for name, value in found.items()}
+
+
 def left_by_two_steps(world, stage, number, compiled):
     """Every value of two steps of the engine, the gradients of the last one, and all that method and plug-ins keep."""
     objective = world.objective(stage)
@@ -216,8 +224,10 @@ def test_every_pair_compiles_without_a_break_and_is_the_same(method, index, plug
         world.begin(stage, number)
         if plugins and not world.objective(stage).plugins:
             continue  # all of them rest, and it is the stage that it is without them
-        eager = left_by_two_steps(copy.deepcopy(world), stage, number, compiled=False)
-        compiled = left_by_two_steps(copy.deepcopy(world), stage, number, compiled=True)
+        # What a method does around the optimiser's step, it does whoever stands around its loss.
+        left_by = left_by_two_steps if deep else left_by_a_batch
+        eager = left_by(copy.deepcopy(world), stage, number, compiled=False)
+        compiled = left_by(copy.deepcopy(world), stage, number, compiled=True)
         assert eager.keys() == compiled.keys()
         assert any(value.abs().sum() > 0 for name, value in eager.items() if name.startswith("slope of "))
         for name, value in eager.items():
