@@ -170,7 +170,7 @@ def whole(function):
 def compile_whole(objective):
     """Each thing that a method or a plug-in does in a step is one graph without a break."""
     seams = [(objective.method, Method, "graded"), (objective.method, Method, "stepped")]
-    objective.terms, objective.watched = whole(objective.terms), whole(objective.watched)
+    objective.terms = whole(objective.terms)
     for part, base, seam in [*seams, *((plugin, Plugin, "stepped") for plugin in objective.plugins)]:
         if getattr(type(part), seam) is not getattr(base, seam):
             setattr(part, seam, whole(getattr(part, seam)))
