@@ -28,9 +28,8 @@ from bdr.plugins import Plugin
 from bdr.refusals import (
     check_acting,
     check_counts,
+    check_exemplars,
     check_held,
-    check_kept,
-    check_memory,
     check_parameters,
     check_settings,
     check_softmax,
@@ -197,10 +196,11 @@ def check_words(config: Config) -> None:
 
 
 def check_method(config: Config, method: Method, plugins: Sequence[Plugin], quota: Quota) -> None:
-    check_kept(quota, method, config.method)
+    """What no memory can mend comes first, so that nobody is sent to a memory in vain."""
     check_parameters(method, config.method, plugins)
     check_targets(method, config.method, plugins)
     check_softmax(method, config.method, plugins)
+    check_exemplars(quota, method, config.method, plugins)
 
 
 def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Checked:
@@ -212,7 +212,7 @@ def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Ch
     if extends is not None:
         data = replace(data, mean=extends.mean, std=extends.std)
     protocol = arrivals(config, len(data.classes), extends)
-    check_memory(quota, len(data.classes), plugins)
+    quota.check(len(data.classes))
     device = choose_device(config.device)
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
     method = make_method(config, image_shape(data), plugins)

@@ -88,22 +88,30 @@ def instead_of(inner: Plugin, outer: Plugin) -> str:
     return f"name '{outer.name}' first, ...+{outer.name}+{inner.name}"
 
 
-def check_memory(quota: Quota, classes: int, plugins: Sequence[Plugin]) -> None:
-    quota.check(classes)
-    for plugin in plugins:
-        if plugin.needs_exemplars and quota.count == 0:
-            raise UsageError(
-                f"plug-in '{plugin.name}' balances old classes against new ones and needs an exemplar of each "
-                "class; --memory is 0: use 20/class, or leave the plug-in out"
-            )
+def check_exemplars(quota: Quota, method: Method, name: str, plugins: Sequence[Plugin]) -> None:
+    """What the method keeps fits the memory, and both fit the plug-ins: what is advised is not what is refused next."""
+    needy = next((plugin.name for plugin in plugins if plugin.needs_exemplars), None)
+    why = f"plug-in '{needy}' balances old classes against new ones and needs an exemplar of each class"
+    if needy is not None and goes_with(method) == ("none",):
+        raise UsageError(
+            f"{why}; '{name}' keeps none: use another method, such as replay+{needy}, or leave the plug-in out"
+        )
+    check_kept(quota, method, name)
+    if needy is not None and quota.count == 0:
+        raise UsageError(f"{why}; --memory is 0: use 20/class, or leave the plug-in out")
+
+
+def goes_with(method: Method) -> tuple[str, ...]:
+    """What may be kept of earlier classes: what is told by the means of exemplars needs some."""
+    return tuple(kind for kind in method.keeps if kind != "none" or method.readout != "nme")
 
 
 def check_kept(quota: Quota, method: Method, name: str) -> None:
     """A method may need exemplars, or be one that has none."""
     kind = {0: "none", EVERYTHING: "all"}.get(quota.count, "some")
-    if kind not in method.keeps:
+    if kind not in goes_with(method):
         wanted = " or ".join(
-            {"none": "--memory 0", "some": "--memory 20/class", "all": "--memory all"}[k] for k in method.keeps
+            {"none": "--memory 0", "some": "--memory 20/class", "all": "--memory all"}[k] for k in goes_with(method)
         )
         raise UsageError(f"'{name}' does not go with --memory {quota}: use {wanted}, or another method")
 

@@ -12,12 +12,15 @@ from functools import cache
 
 import numpy as np
 import pytest
+from small import OWN_MAKERS, make_flat
 from test_cli import SHORT, WHOLE, tree, typed
 
 import bdr
+from bdr.config import fields_of
 from bdr.data import DATASETS
 from bdr.data.published import PUBLISHED, md5_of
 from bdr.errors import BdrError, UsageError, shortened
+from bdr.methods import METHODS
 from bdr.records import Run
 
 USAGE, FAILURE = 2, 1
@@ -170,6 +173,29 @@ def test_values_of_a_wrong_type_or_range_are_refused_by_name(refused, setting):
     assert setting.partition("=")[0].rpartition(".")[2] in said
 
 
+NUMBERS = [
+    (name, setting)
+    for name, method in METHODS.items()
+    for setting, (_, default) in fields_of(method, ["make"]).items()
+    if type(default) in (int, float)
+]
+
+
+@pytest.mark.parametrize(("method", "setting"), NUMBERS)
+def test_no_number_of_a_method_may_be_below_zero(method, setting):
+    with pytest.raises(ValueError, match=f"^{setting} = -1"):
+        METHODS[method](OWN_MAKERS.get(method, make_flat), **{setting: -1})
+
+
+SCALES = [(name, setting) for name, setting in NUMBERS if setting in ("temperature", "damping", "eta")]
+
+
+@pytest.mark.parametrize(("method", "setting"), SCALES)
+def test_a_scale_of_zero_is_refused(method, setting):
+    with pytest.raises(ValueError, match=f"^{setting} = 0 is not allowed: it is more than 0"):
+        METHODS[method](OWN_MAKERS.get(method, make_flat), **{setting: 0})
+
+
 def test_a_word_where_a_number_belongs_is_refused(refused):
     assert "--base" in refused(USAGE, "run", "ucir", "--base", "many")
 
@@ -187,6 +213,10 @@ def test_a_word_where_a_number_belongs_is_refused(refused):
         ("ucir", ["--memory", "9"], "a memory of 9 images cannot hold one of each of 10 classes"),
         ("ucir+bdr", ["--memory", "0"], "plug-in 'bdr' balances old classes against new ones and needs an exemplar"),
         ("ucir+la", ["--memory", "0/class"], "plug-in 'la' balances"),
+        ("finetune+bdr", [], "'finetune' keeps none: use another method, such as replay+bdr, or leave the plug-in out"),
+        ("finetune+bdr", ["--memory", "2/class"], "'finetune' keeps none: use another method, such as replay+bdr"),
+        ("icarl+bdr", ["--memory", "0"], "'icarl' does not go with --memory 0: use --memory 20/class or --memory all"),
+        ("ewc+aanet", ["--memory", "0"], "'ewc' needs all parameters of its network from the start"),
         ("ucir+la+bdr", [], "'la' and 'bdr' both set the prior: use one of them"),
         ("ucir+bdr+bdr", [], "plug-in 'bdr' is named twice; name it once"),
         ("digits-cwd+cwd", [], "plug-in 'cwd' is named twice; name it once"),

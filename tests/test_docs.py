@@ -13,8 +13,11 @@ import measured
 import numpy as np
 import pytest
 import typer
+from small import OWN_MAKERS
+from test_engine import World, one_block
 
 import bdr
+from bdr.assemble import stages_of
 from bdr.cli import app
 from bdr.config import fields_of
 from bdr.data import DATASETS
@@ -24,7 +27,7 @@ from bdr.methods import METHODS
 from bdr.nets import NETS
 from bdr.plugins import PLUGINS
 from bdr.recipes import RECIPES
-from bdr.types import Stage
+from bdr.types import Phase, Stage
 
 HOME = Path(__file__).resolve().parents[1]
 DOCS = HOME / "docs"
@@ -204,12 +207,27 @@ def rows_below(page, heading):
 
 
 def training(name, data):
-    """The training of a method in a frame, as its page has it."""
-    config = FRAMES[data](name)
-    stage, drops = config.stage, ", ".join(map(str, config.stage.drops))
+    """The training of a method in a frame, as its page has it: a row for each stage of a later phase."""
+    config, method = FRAMES[data](name), METHODS[name](OWN_MAKERS.get(name, one_block))
+    kept = [config.memory, config.herding if config.memory not in ("0", "all") else "none"]
+    first, *further = stages_of(config, method, [], Phase(1, 50, 60))
+    titled = [(data, first), *((f"{data}, {stage.name}", stage) for stage in further)]
+    return [[title, *rates(stage), *kept] for title, stage in titled]
+
+
+def rates(stage):
+    drops = ", ".join(map(str, stage.drops))
     schedule = {"steps": f"steps {drops} x {stage.drop:g}"}.get(stage.schedule, stage.schedule)
-    rates = [str(stage.epochs), str(stage.batch), f"{stage.lr:g}", schedule, f"{stage.weight_decay:g}"]
-    return [data, *rates, config.memory, config.herding if config.memory not in ("0", "all") else "none"]
+    return [str(stage.epochs), str(stage.batch), f"{stage.lr:g}", schedule, f"{stage.weight_decay:g}"]
+
+
+def terms_of(name):
+    """All terms of all stages of a later phase; those that a setting brings in, too."""
+    world, found = World(name, (), 1, make=one_block, **{"der": {"keep": 0.5}}.get(name, {})), set()
+    for number, stage in enumerate(world.stages(Stage())):
+        world.begin(stage, number)
+        found |= world.objective(stage).terms(world.batch(draw=stage.draw, number=number))[0].keys()
+    return found
 
 
 def method_page(name):
@@ -234,9 +252,16 @@ def test_the_page_of_a_method_has_its_settings_with_their_defaults(name):
 
 @pytest.mark.parametrize("data", ["cifar100", "digits"])
 @pytest.mark.parametrize("name", METHODS)
-def test_the_page_of_a_method_has_its_training(name, data):
-    row = next(row for row in rows_below(method_page(name), "## Training") if row[0] == data)
-    assert row == training(name, data)
+def test_the_page_of_a_method_has_its_training_stage_by_stage(name, data):
+    rows = [row for row in rows_below(method_page(name), "## Training") if row[0].split(", ")[0] == data]
+    assert rows == training(name, data)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_a_method_has_its_terms_and_no_others(name):
+    tables = section(method_page(name), "## Objective").split("\n\n")
+    named = [term for table in tables if "| term |" in table for term in first_cells(table)]
+    assert set(named) == terms_of(name)
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "plugins").glob("*.md")), ids=name_of)

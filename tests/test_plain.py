@@ -12,9 +12,16 @@ from bdr.data.memory import Memory, Quota
 from bdr.data.sets import digits
 from bdr.errors import UsageError
 from bdr.losses import cross_entropy
-from bdr.methods import Finetune, Joint, Replay
+from bdr.methods import Finetune, Joint, Method, Replay
 from bdr.records import Run
 from bdr.types import Phase
+
+
+class ToldByMeans(Finetune):
+    """A method of one's own that says nothing of memories, and is told by the means of its exemplars."""
+
+    keeps = Method.keeps
+    readout = "nme"
 
 
 def all_of(pool):
@@ -70,6 +77,8 @@ def test_everything_is_kept_in_the_order_of_the_data():
         ("finetune", "2/class", "use --memory 0"),
         ("replay", "0", "use --memory 20/class or --memory all"),
         ("joint", "2/class", "use --memory all"),
+        ("icarl", "0", "use --memory 20/class or --memory all"),
+        ("test_plain:ToldByMeans", "0", "use --memory 20/class or --memory all"),
     ],
 )
 def test_a_memory_that_a_method_cannot_mean_is_refused(method, memory, instead, tmp_path):

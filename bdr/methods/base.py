@@ -100,6 +100,19 @@ def accustom(net: nn.Module, pool: Pool, batch: int = 128) -> None:
         net(pool.store.plain(rows))
 
 
+def check_more_than_zero(**settings: float) -> None:
+    for name, value in settings.items():
+        if not value > 0:
+            raise ValueError(f"{name} = {value} is not allowed: it is more than 0")
+
+
+def check_not_negative(**settings: float) -> None:
+    """Weights and the like: less than nothing would make a loss pull the other way."""
+    for name, value in settings.items():
+        if not value >= 0:
+            raise ValueError(f"{name} = {value} is not allowed: it is 0 or more")
+
+
 def classified_and_distilled(
     net: nn.Module, teacher: nn.Module, batch: Batch, phase: Phase, classify: Classify, temperature: float
 ) -> dict[str, Tensor]:
@@ -122,7 +135,7 @@ class Method(nn.Module, ABC):
     net: nn.Module
     criterion: Classify = staticmethod(cross_entropy)
     distillation: str | None = None  # the term of `loss` that holds on to the old network, for the analysis
-    readout = "cnn"  # by which of the readouts its results are told
+    readout = "cnn"  # by which of the readouts its results are told; with "nme" a memory of none is refused
     scale_setting: str | None = None  # the setting from which the scale of its cosine classifier starts to grow
     held = 0.0  # share of the exemplars held out of training, for stages that draw "held"
     counts_parameters = False  # whether the backbone must have all of its parameters from the start

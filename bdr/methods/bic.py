@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, classified_and_distilled
+from bdr.methods.base import Method, check_more_than_zero, check_not_negative, classified_and_distilled
 from bdr.nets import Head, LinearHead, MakeNetwork, Network, Resumable, Teacher
 from bdr.types import Batch, Classify, Phase, Stage
 
@@ -108,8 +108,8 @@ class BiC(Method):
         keep_corrections: bool = False,
     ) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        check_more_than_zero(temperature=temperature)
+        check_not_negative(beta_decay=beta_decay)
         if not 0 < held < 1:
             raise ValueError(f"held = {held} is not allowed: it is a share, more than 0 and less than 1")
         self.net = make(partial(CorrectedHead, keep=keep_corrections))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.losses import softmax_loss
-from bdr.methods.base import Method
+from bdr.methods.base import Method, check_more_than_zero, check_not_negative
 from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
 from bdr.methods.pressure import Pressure, wanted_share
 from bdr.nets import LinearHead, MakeNetwork, Network
@@ -49,8 +49,8 @@ class DER(Method):
         s_max: float = 100.0,
     ) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        check_more_than_zero(temperature=temperature)
+        check_not_negative(lambda_aux=lambda_aux)
         if s_max <= 1:
             raise ValueError(f"s_max = {s_max} is not allowed: it is more than 1")
         self.net = expandable(make)

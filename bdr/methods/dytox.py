@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.losses import binary, distillation, one_hot
-from bdr.methods.base import Method
+from bdr.methods.base import Method, check_not_negative
 from bdr.nets import MakeNetwork, Network, Teacher, TokenHeads
 from bdr.nets.dytox import TokenTransformer
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
@@ -42,6 +42,7 @@ class DyTox(Method):
 
     def __init__(self, make: MakeNetwork, divergence_weight: float = 0.1, smoothing: float = 0.1) -> None:
         super().__init__()
+        check_not_negative(divergence_weight=divergence_weight)
         if not 0 <= smoothing < 1:
             raise ValueError(f"smoothing = {smoothing} is not allowed: it is from 0 to less than 1")
         self.net = make(TokenHeads)

@@ -21,7 +21,7 @@ from torch import Tensor
 from bdr.data.pool import Pool
 from bdr.fusing import fused
 from bdr.losses import distillation
-from bdr.methods.base import Method
+from bdr.methods.base import Method, check_more_than_zero, check_not_negative
 from bdr.nets import LinearHead, MakeNetwork, Network, Resumable, Teacher
 from bdr.types import Batch, Classify, Clock, Phase, Stage
 
@@ -67,10 +67,8 @@ class E2E(Method):
 
     def __init__(self, make: MakeNetwork, temperature: float = 2.0, noise: float = 0.3, noise_epoch: int = 1) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
-        if noise < 0:
-            raise ValueError(f"noise = {noise} is not allowed: it is 0 or more")
+        check_more_than_zero(temperature=temperature)
+        check_not_negative(noise=noise)
         if noise_epoch < 1:
             raise ValueError(
                 f"noise_epoch = {noise_epoch} is not allowed: it is how many epochs count as one, 1 or more"

@@ -20,7 +20,7 @@ from bdr.types import Phase
 
 class EWC(Held):
     def __init__(self, make: MakeNetwork, weight: float = 5000.0, fisher_batch: int = 64) -> None:
-        super().__init__(make, weight / 2)
+        super().__init__(make, weight, share=1 / 2)
         if fisher_batch < 1:
             raise ValueError(f"fisher_batch = {fisher_batch} is not allowed: it is 1 or more")
         self.fisher_batch = fisher_batch

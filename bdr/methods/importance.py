@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Pool, evaluating
 from bdr.fusing import fused
-from bdr.methods.base import Method, Present
+from bdr.methods.base import Method, Present, check_more_than_zero, check_not_negative
 from bdr.nets import LinearHead, MakeNetwork, Network
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
@@ -137,11 +137,12 @@ class Held(Method, ABC):
     distillation = "penalty"
     counts_parameters = True  # each has its place in a row
 
-    def __init__(self, make: MakeNetwork, factor: float) -> None:
+    def __init__(self, make: MakeNetwork, weight: float, share: float = 1.0) -> None:
         super().__init__()
+        check_not_negative(weight=weight)
         self.net = make(LinearHead)
         self.anchor, self.present = Anchor(self.net.backbone), Present()
-        self.factor = factor  # how much the penalty counts
+        self.factor = share * weight  # how much the penalty counts
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         self.net.head.grow(phase.new)
@@ -166,10 +167,9 @@ class Held(Method, ABC):
 class Walked(Held, ABC):
     """Abstract: the same, with an eye on what each parameter gains on its way."""
 
-    def __init__(self, make: MakeNetwork, factor: float, damping: float) -> None:
-        super().__init__(make, factor)
-        if damping <= 0:
-            raise ValueError(f"damping = {damping} is not allowed: it is more than 0")
+    def __init__(self, make: MakeNetwork, weight: float, damping: float) -> None:
+        super().__init__(make, weight)
+        check_more_than_zero(damping=damping)
         self.path, self.damping = Path(self.net.backbone), damping
 
     def graded(self, clock: Clock) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, Present, classified_and_distilled
+from bdr.methods.base import Method, Present, check_more_than_zero, check_not_negative, classified_and_distilled
 from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
@@ -22,8 +22,8 @@ class LwF(Method):
 
     def __init__(self, make: MakeNetwork, weight: float = 1.0, temperature: float = 2.0) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        check_more_than_zero(temperature=temperature)
+        check_not_negative(weight=weight)
         self.net = make(LinearHead)
         self.teacher, self.present = Teacher(self.net), Present()
         self.weight, self.temperature = weight, temperature

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from bdr.data.pool import Pool
 from bdr.fusing import fused
 from bdr.losses import cosine_distance, one_hot
-from bdr.methods.base import Method
+from bdr.methods.base import Method, check_more_than_zero, check_not_negative
 from bdr.nets import MakeNetwork, Network, ProxyHead, Teacher
 from bdr.nets.proxies import kmeans
 from bdr.seeding import generator
@@ -96,6 +96,8 @@ class PODNet(Method):
         margin: float = 0.6,
     ) -> None:
         super().__init__()
+        check_more_than_zero(eta=eta)
+        check_not_negative(lambda_flat=lambda_flat, lambda_spatial=lambda_spatial, margin=margin)
         if proxies < 1:
             raise ValueError(f"proxies = {proxies} is not allowed: a class has at least one")
         if nca not in ("coded", "printed"):

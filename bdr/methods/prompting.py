@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, Present
+from bdr.methods.base import Method, Present, check_not_negative
 from bdr.nets import LinearHead, MakeNetwork, Network, VisionTransformer
 from bdr.nets.vit import HOW_TO_GET
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
@@ -47,8 +47,7 @@ class Prompting(Method, ABC):
 
     def __init__(self, make: MakeNetwork, pull: float) -> None:
         super().__init__()
-        if pull < 0:
-            raise ValueError(f"pull = {pull} is not allowed: it is 0 or more")
+        check_not_negative(pull=pull)
         self.net, self.present, self.pull = make(LinearHead), Present(), pull
 
     def begin(self, phase: Phase, pool: Pool) -> None:

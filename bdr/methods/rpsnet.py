@@ -19,7 +19,7 @@ from torch import Tensor
 from bdr.data.pool import Pool
 from bdr.fusing import fused
 from bdr.losses import one_hot
-from bdr.methods.base import Method, accustom
+from bdr.methods.base import Method, accustom, check_more_than_zero, check_not_negative
 from bdr.nets import LinearHead, MakeNetwork, Network, PathNet, Teacher
 from bdr.seeding import generator
 from bdr.types import Batch, Classify, Phase, Stage
@@ -48,8 +48,8 @@ class RPSNet(Method):
         super().__init__()
         if jump < 1:
             raise ValueError(f"jump = {jump} is not allowed: a path lasts one phase or more")
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        check_more_than_zero(temperature=temperature)
+        check_not_negative(rigidity=rigidity)
         self.net = make(LinearHead)
         if not isinstance(self.net.backbone, PathNet):
             raise ValueError("it draws paths through a network that has some: use --net rps, or rps-small")

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.losses import distillation
-from bdr.methods.base import Method, accustom
+from bdr.methods.base import Method, accustom, check_more_than_zero, check_not_negative
 from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
 from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.nets.base import BatchNorm
@@ -50,8 +50,8 @@ class SimpleDER(Method):
         self, make: MakeNetwork, temperature: float = 2.0, lambda_gamma: float = 1e-4, keep: float = 0.45
     ) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        check_more_than_zero(temperature=temperature)
+        check_not_negative(lambda_gamma=lambda_gamma)
         self.net = expandable(make)
         check_keep(self.net, keep)
         self.teacher = Teacher(self.net.head)

@@ -20,7 +20,7 @@ from torch import Tensor
 from bdr.data.pool import Pool
 from bdr.fusing import fused
 from bdr.losses import cosine_distance, masked_mean
-from bdr.methods.base import Method
+from bdr.methods.base import Method, check_more_than_zero, check_not_negative
 from bdr.nets import CosineHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
@@ -52,6 +52,8 @@ class UCIR(Method):
         imprint: bool = False,
     ) -> None:
         super().__init__()
+        check_more_than_zero(eta=eta)
+        check_not_negative(lambda_base=lambda_base, margin=margin)
         if negatives < 1:
             raise ValueError(f"negatives = {negatives}: margin ranking needs at least one")
         self.net = make(partial(CosineHead, eta=eta), last_relu=False)

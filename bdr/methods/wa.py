@@ -18,7 +18,7 @@ from functools import partial
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, classified_and_distilled
+from bdr.methods.base import Method, check_more_than_zero, classified_and_distilled
 from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Clock, Phase, Stage
 
@@ -36,8 +36,7 @@ class WA(Method):
         reset_after_warmup: bool = False,
     ) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        check_more_than_zero(temperature=temperature)
         self.net = make(partial(LinearHead, bias=False))
         self.teacher = Teacher(self.net)
         self.temperature, self.clamp, self.align = temperature, clamp, align
