@@ -22,6 +22,7 @@ from bdr.data.augment import Augment
 from bdr.frames import FRAMES
 from bdr.methods import METHODS
 from bdr.nets import NETS
+from bdr.paper.table import write_table
 from bdr.plugins import PLUGINS
 from bdr.recipes import RECIPES
 from bdr.types import Stage
@@ -256,6 +257,15 @@ def test_the_table_of_ders_frame_is_what_was_measured():
 
 def test_the_table_of_digits_is_what_was_measured():
     assert measured.table_in(DOCS / "reproduction.md", measured.ON_DIGITS) == measured.digits_table()
+
+
+@pytest.mark.skipif(not (HOME / "results").is_dir(), reason="the records are not here")
+def test_the_page_of_table_shows_what_the_command_prints(tmp_path):
+    page = DOCS / "commands" / "table.md"
+    name, _, only = shlex.split(re.search(r"the table of `bdr table (.+?)`:", page.read_text())[1])
+    write_table(name, [HOME / "results"], None, only, "corrected", tmp_path / "table.md")
+    rows = [line for line in (tmp_path / "table.md").read_text().splitlines() if line.startswith("|")]
+    assert fenced(page, "text")[0].splitlines() == rows
 
 
 @pytest.mark.parametrize("name", FRAMES)
