@@ -15,18 +15,28 @@ from test_engine import World, losses_of, unread
 from torch import nn
 
 from bdr import api
-from bdr.engine.analyse import Snapshots, as_it_was, copied, gradient_norms, principal_axes, spread_evenly
+from bdr.engine.analyse import (
+    Snapshots,
+    as_it_was,
+    copied,
+    gradient_norms,
+    is_due,
+    principal_axes,
+    spread_evenly,
+)
 from bdr.engine.listen import EpochLog
 from bdr.engine.objective import Objective, old_loss
 from bdr.errors import UsageError
 from bdr.methods import METHODS
+from bdr.metrics import first_stage, moving_mean
 from bdr.nets import LinearHead
 from bdr.records import Run, RunWriter
 from bdr.records.steps import GRADIENTS
 from bdr.types import Outputs, Phase, Stage
 
 LATER = Phase(1, 2, 4)
-ANALYSED = {"net": "runs:flat", "phases": 2, "analyse": True}
+# the peak is looked for in the first two of four epochs
+ANALYSED = {"net": "runs:flat", "phases": 2, "analyse": True, "settings": [("stage.epochs", 4)]}
 OWN = "runs:TwoStages"  # a second stage, and no distillation
 
 
@@ -87,6 +97,14 @@ def test_the_losses_on_test_images_are_those_of_the_model_that_was_kept(tmp_path
     assert run.phases[0]["losses"] == {}
 
 
+def highest_look(run, phase):
+    """After how many steps the records have the highest moving mean, of those that are looked at."""
+    steps = run.phases[phase]["steps_per_epoch"]
+    means = moving_mean(first_stage(run, phase, "distillation")[: 2 * steps], steps)
+    looked = [step for step in range(steps, 2 * steps + 1) if step % steps == 0 or is_due(step - steps, steps)]
+    return max(looked, key=lambda step: means[step - steps])
+
+
 def test_snapshots_hold_the_same_images_at_every_moment(whole):
     run, memory = Run.open(whole), json.loads((whole / "phase-00" / "memory.json").read_text())
     found, line = run.snapshots(1), run.phases[1]
@@ -94,11 +112,8 @@ def test_snapshots_hold_the_same_images_at_every_moment(whole):
     assert found["classes"].tolist() == [0, 1, 2, 3]
     assert set(found["labels"]) == {0, 1, 2, 3}
     assert found["exemplar"].sum() == sum(len(kept) for kept in memory.values())
-    assert [int(found[f"{moment}_step"]) for moment in ("start", "peak", "end")] == [
-        0,
-        line["steps_per_epoch"],
-        2 * line["steps_per_epoch"],
-    ]
+    assert (int(found["start_step"]), int(found["end_step"])) == (0, 4 * line["steps_per_epoch"])
+    assert int(found["peak_step"]) == highest_look(run, 1)
     for moment in ("start", "peak", "end"):
         assert found[f"{moment}_features"].dtype == np.float16
         assert found[f"{moment}_features"].shape == (len(found["labels"]), 8)
@@ -119,7 +134,7 @@ def test_gradients_are_recorded_for_every_step_of_the_first_stage(whole_own):
 # Stops
 
 
-@pytest.mark.parametrize("position", [Position(1, 0, 0, 2), Position(1, 0, 1), Position(1, 0, 1, 2)])
+@pytest.mark.parametrize("position", [Position(1, 0, 0, 2), Position(1, 0, 1), Position(1, 0, 1, 2), Position(1, 0, 2)])
 def test_an_analysed_run_that_was_stopped_ends_where_the_whole_one_does(position, whole, tmp_path):
     path = train_until(position, tmp_path / "run", **ANALYSED)
     api.resume(path)
@@ -263,12 +278,12 @@ def test_an_analysed_step_is_captured_and_none_of_it_is_read_by_the_host(monkeyp
 # Snapshots
 
 
-def snapshots(counts=(3, 3, 4, 4), old=2):
+def snapshots(counts=(3, 3, 4, 4), old=2, distillation=None):
     pool = make_pool(counts, old=old, each=2)
     torch.manual_seed(0)
     net = make_flat(LinearHead)
     net.head.grow(len(counts))
-    return Snapshots(net, pool, old, pool.memory.tolist())
+    return Snapshots(net, pool, old, pool.memory.tolist(), distillation)
 
 
 def log_of(epoch, values, name="ce_old"):
@@ -286,22 +301,66 @@ def train_on(net):
     ("name", "distillation"), [("ce_old", None), ("ce_old", "less_forget"), ("less_forget", "less_forget")]
 )
 def test_the_peak_is_the_highest_mean_of_an_early_epoch(name, distillation):
-    seen, features = snapshots(), []
+    seen, features = snapshots(distillation=distillation), []
     seen.start()
     for epoch, values in enumerate([[1, np.nan], [5, 3], [0, 7], [9, 9]]):
         train_on(seen.net)
         features.append(seen.look())
-        seen.epoch_ends(Stage(epochs=8), log_of(epoch, values, name), distillation)
+        seen.epoch_ends(Stage(epochs=8), log_of(epoch, values, name))
     found = seen.arrays()
     assert (found["peak_step"], "end_step" in found) == (4, False)
     wanted = ((features[1] - seen.seen["mean"]) @ seen.seen["axes"]).half()
     np.testing.assert_array_equal(found["peak_features"], wanted.numpy())
 
 
+def test_a_peak_inside_an_early_epoch_is_found_to_a_quarter_of_it():
+    seen, stage, names = snapshots(), Stage(epochs=8), ("ce_old",)
+    seen.start()
+    rises, falls = [0, 0, 0, 0, 4, 4, 4, 4], [8, 8, 8, np.nan, 0, 0, 0, 0]
+    for epoch, values in enumerate([rises, falls]):
+        log = torch.tensor(values, dtype=torch.float32)[:, None]
+        for step in range(1, 8):
+            train_on(seen.net)
+            seen.step_ends(stage, epoch, step, names, log)
+            if (epoch, step) == (1, 4):
+                wanted = seen.look()
+        train_on(seen.net)
+        seen.epoch_ends(stage, log_of(epoch, values))
+    found = seen.arrays()
+    assert (found["peak_step"], seen.highest) == (12, pytest.approx((3 * 8 + 4 * 4) / 7))
+    wanted = ((wanted - seen.seen["mean"]) @ seen.seen["axes"]).half()
+    np.testing.assert_array_equal(found["peak_features"], wanted.numpy())
+
+
+def test_the_device_is_read_three_times_within_an_early_epoch_and_never_after():
+    seen, stage = snapshots(), Stage(epochs=8)
+    reads = {}
+    for epoch in range(5):
+        log = Counting()
+        for step in range(1, 49):
+            seen.step_ends(stage, epoch, step, ("ce_old",), log)
+        reads[epoch] = log.read
+        seen.epoch_ends(stage, log_of(epoch, np.ones(49)))
+    assert reads == {0: 0, 1: 3, 2: 3, 3: 0, 4: 0}  # the first has no whole epoch before it
+
+
+class Counting:
+    """A log on a device, which counts how often it is read."""
+
+    read = 0
+
+    def __len__(self):
+        return 49
+
+    def __getitem__(self, place):
+        self.read += 1
+        return torch.ones(place[0].stop)
+
+
 def test_without_any_old_sample_there_is_no_peak():
     seen = snapshots()
     seen.start()
-    seen.epoch_ends(Stage(epochs=1), log_of(0, [np.nan, np.nan]), None)
+    seen.epoch_ends(Stage(epochs=1), log_of(0, [np.nan, np.nan]))
     assert {"start_step", "end_step"} == {name for name in seen.arrays() if name.endswith("_step")}
 
 

@@ -25,6 +25,7 @@ from bdr.data.augment import Augment
 from bdr.frames import FRAMES
 from bdr.methods import METHODS
 from bdr.nets import NETS
+from bdr.paper.table import write_table
 from bdr.plugins import PLUGINS
 from bdr.recipes import RECIPES
 from bdr.types import Phase, Stage
@@ -37,6 +38,7 @@ WITH_CODE = [
     "docs/commands/predict.md",
 ]
 TOP = typer.main.get_command(app)
+records_are_here = pytest.mark.skipif(not (HOME / "results").is_dir(), reason="the records are not here")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -281,6 +283,26 @@ def test_the_table_of_ders_frame_is_what_was_measured():
 
 def test_the_table_of_digits_is_what_was_measured():
     assert measured.table_in(DOCS / "reproduction.md", measured.ON_DIGITS) == measured.digits_table()
+
+
+@records_are_here
+def test_the_page_of_analysis_says_what_was_timed():
+    timed = json.loads((HOME / "results" / "bench" / "analyse.json").read_text())["timings"]
+    later = {row["case"]: row["ms_per_step"] for row in timed if row["phase"] == "later"}
+    rows = [
+        f"| `{case}` | {later[case]:.3f} | {later[looked]:.3f} | {100 * (later[looked] / later[case] - 1):.1f} % |"
+        for case, looked in (("ucir", "ucir --analyse"), ("ucir+bdr", "ucir+bdr --analyse"))
+    ]
+    assert table_after((DOCS / "analyse.md").read_text(), "## What it costs").splitlines()[2:] == rows
+
+
+@records_are_here
+def test_the_page_of_table_shows_what_the_command_prints(tmp_path):
+    page = DOCS / "commands" / "table.md"
+    name, _, only = shlex.split(re.search(r"the table of `bdr table (.+?)`:", page.read_text())[1])
+    write_table(name, [HOME / "results"], None, only, "corrected", tmp_path / "table.md")
+    rows = [line for line in (tmp_path / "table.md").read_text().splitlines() if line.startswith("|")]
+    assert fenced(page, "text")[0].splitlines() == rows
 
 
 @pytest.mark.parametrize("name", FRAMES)

@@ -121,6 +121,16 @@ def test_curves_are_of_the_second_phase_by_epoch_with_its_extremes(runs, tmp_pat
     assert {row["phase"] for row in draw("4", runs[4:6], tmp_path, phase=1)[1]} == {"1"}
 
 
+def test_the_rise_within_the_first_epoch_is_drawn_step_by_step(runs, tmp_path):
+    files, rows = draw("4", runs[:4], tmp_path)
+    steps = table(next(file for file in files if file.name == "figure-4-steps.csv"))
+    mine = {float(row["epoch"]): float(row["moving_mean"]) for row in steps if row["method"] == "CwD"}
+    begun = np.mean([first_stage(run, 2, "distillation")[0] for run in runs[:2]])
+    assert min(mine) == pytest.approx(1 / EPOCH, rel=1e-4)
+    assert mine[min(mine)] == pytest.approx(begun, rel=1e-4)
+    assert mine[1.0] == pytest.approx(float(rows[0]["mean"]), rel=1e-4)
+
+
 def test_the_heat_map_marks_the_best_cell_and_those_without_a_run(runs, tmp_path):
     _, rows = draw("5", [*runs[:1], *runs[6:]], tmp_path)
     cells = {(row["m"], row["m_prime"]): row for row in rows}
@@ -142,6 +152,18 @@ def test_accuracies_stand_beside_those_of_the_paper(tmp_path):
     assert printed["CwD", "20"] == 67.05
     assert printed["CwD + BDR", "40"] == 70.53
     assert sum(row["from"] == "runs" for row in rows) == 4
+
+
+def test_a_scenario_of_one_memory_is_no_panel_and_is_named(tmp_path):
+    facts = {"data": "cifar100", "base": 50, "analyse": False}
+    made = [make_run(tmp_path, t, memory=m, step=10, **facts) for t in BOTH for m in ("5/class", "20/class")]
+    alone = [make_run(tmp_path, t, memory="20/class", step=5, **facts) for t in BOTH]
+    files, rows = draw("6", [*made, *alone], tmp_path / "out")
+    assert {row["panel"] for row in rows} == {"CwD, S = 10"}
+    assert "no other memory to set them against: ucir+cwd (CIFAR-100 B50 S5, 20/class)" in files[-1].read_text()
+    apart = [run for run in made if run.protocol["memory"] == "5/class"]
+    with pytest.raises(UsageError, match="needs runs at two or more memories a class, and ucir"):
+        draw("6", [*apart, *alone], tmp_path / "out")
 
 
 def test_accuracies_have_their_spread_over_seeds(runs, tmp_path):
@@ -260,7 +282,12 @@ def test_the_command_writes_and_lists(runs, tmp_path, monkeypatch, capsys):
     folder = runs[0].path.parent
     assert typed("figure", "4", folder, "-o", tmp_path / "curves.svg", monkeypatch=monkeypatch) == 0
     said = capsys.readouterr()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "curves.svg", "curves.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "curves-steps.csv",
+        "curves.csv",
+        "curves.svg",
+        "curves.txt",
+    ]
     assert "curves.svg" in said.out
     assert "note: Left out" in said.err
     assert typed("figure", "--list", monkeypatch=monkeypatch) == 0

@@ -85,6 +85,15 @@ def test_what_cannot_be_read_is_skipped_by_name_and_the_rest_is_shown(folder, co
     assert skipped(said) == SKIPPED | young
 
 
+def test_a_half_written_last_line_is_left_out_with_a_note(folder):
+    half = folder / "ucir+bdr-1993"
+    _, _, said = typed("show", folder)
+    assert said.count("note: ") == 1
+    assert f"note: the last line of {half / 'phases.jsonl'} is half-written and left out\n" in said
+    (half / "DONE").unlink()
+    assert f"left out; go on with: bdr resume {half}\n" in typed("show", folder)[2]
+
+
 def test_runs_without_a_finished_phase_are_listed_in_natural_order(folder):
     _, listed, _ = typed("list", "runs", "--runs", folder)
     assert [line.split()[1] for line in listed.splitlines()] == ["ucir", "ucir", "ucir+bdr"]

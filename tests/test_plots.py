@@ -117,6 +117,17 @@ def test_the_peak_of_every_method_is_marked_with_its_height(groups):
     assert sorted(told) == sorted(f"+{float(peak):.2f}" for peak in peaks)
 
 
+def test_the_mark_is_the_highest_point_of_what_is_drawn_in_full(groups):
+    course = course_of(groups[0], 1, "ce_old", points=50)
+    whole = course.mean[course.full :]
+    assert course.epochs[course.full] == 1.0
+    assert course.mean[course.top] == whole.max()
+    drawn = [
+        each.get("class") for each in ElementTree.fromstring(plots.destruction_curve(groups, 1).svg).iter(f"{SVG}path")
+    ]
+    assert (drawn.count("line early"), drawn.count("line")) == (2, 2)
+
+
 def test_a_box_is_of_all_steps_of_a_phase():
     box = box_of(np.array([0.0, 1.0, 2.0, 3.0, 4.0, 20.0, np.nan]))
     assert (box.first, box.median, box.third) == (1.25, 2.5, 3.75)

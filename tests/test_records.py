@@ -353,6 +353,20 @@ def test_a_run_whose_phases_are_not_there_once_and_in_order_is_damaged(numbers, 
     assert f"phases.jsonl is damaged: the phases are {said}; train it again into another folder" in warnings[0]
 
 
+def test_a_folder_with_the_name_of_a_run_and_nothing_in_it_is_named(tmp_path):
+    write_phase(RunWriter.create(tmp_path / "ucir" / "seed1993-0b51c2", INFO), 0)
+    for name in ("ucir/seed1994-0b51c2", "wa/seed1-abcdef", "figures", "wa/seed2-abcdef"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "wa/seed2-abcdef/training.lock").touch()
+    runs, warnings = find_runs(tmp_path)
+    assert len(runs) == 1
+    named = [tmp_path / name for name in ("ucir/seed1994-0b51c2", "wa/seed1-abcdef", "wa/seed2-abcdef")]
+    assert [warning.split(", left by a run")[0] for warning in warnings] == [
+        f"skipped {path}: it is empty" for path in named
+    ]
+    assert find_runs(tmp_path / "wa/seed1-abcdef")[1][0].startswith("skipped ")
+
+
 def test_hidden_folders_are_passed_over_and_runs_are_not_searched_for_others(tmp_path):
     for name in ("b/run", "a", "a/inside", ".hidden/run", "b/.shared/run"):
         write_phase(RunWriter.create(tmp_path / name, INFO), 0)

@@ -249,6 +249,25 @@ def test_many_runs_are_shown_as_they_are_read(tmp_path):
     assert (len(board.kept), board.pending) == (4, 0)
 
 
+@pytest.mark.parametrize("address", ["/report", "/api/comparison"])
+def test_a_report_and_a_comparison_wait_for_all_runs(tmp_path, monkeypatch, address):
+    for what in ("ucir", "wa", "icarl", "ucir+bdr"):
+        make_run(tmp_path, what, phases=1)
+    monkeypatch.setattr(Board.look_through, "__defaults__", (0.0,))  # a run at a time, as if reading took long
+    with serving(tmp_path) as port:
+        body = ask(port, address)[2].decode()
+    assert {what for what in ("ucir+bdr", "wa", "icarl") if what in body} == {"ucir+bdr", "wa", "icarl"}
+
+
+def test_runs_that_never_rest_keep_no_report_waiting(tmp_path, monkeypatch):
+    for seed in range(3):
+        make_run(tmp_path, seed=seed, phases=1)
+    board = Board([tmp_path])
+    monkeypatch.setattr(board, "_is_news", lambda key, look: True)
+    board.look_through(at_once=0.0)
+    assert board.pending == 2
+
+
 def test_a_run_that_is_removed_is_gone(tmp_path):
     run = make_run(tmp_path)
     board = board_of(tmp_path)

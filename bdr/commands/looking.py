@@ -37,6 +37,10 @@ def readable(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], lis
         err.print(f"warning: {warning}", markup=False, soft_wrap=True)
     if not runs:
         raise nothing_in(paths, skipped)
+    for run in (run for run in runs if run.torn):
+        go_on = "" if run.done else f"; go on with: bdr resume {run.path}"
+        said = f"note: the last line of {run.path / 'phases.jsonl'} is half-written and left out{go_on}"
+        err.print(said, markup=False, soft_wrap=True)
     return runs, skipped
 
 

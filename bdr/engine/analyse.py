@@ -33,6 +33,7 @@ from bdr.types import Outputs, Stage
 CLASSES = 10  # a plot of more can no longer be read
 DIMENSIONS = 50  # what t-SNE is given as a rule
 EARLY = 0.3  # the share of a stage that the peak is looked for in
+LOOKS = 4  # an epoch, while the peak is looked for: each makes a GPU wait for the host
 
 
 def gradient_norms(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]:
@@ -84,6 +85,15 @@ def principal_axes(features: Tensor) -> Tensor:
     return torch.linalg.eigh(features.T @ features).eigenvectors[:, -DIMENSIONS:].flip(1).contiguous()
 
 
+def is_early(stage: Stage, epoch: int) -> bool:
+    return epoch < math.ceil(EARLY * stage.epochs)
+
+
+def is_due(step: int, steps: int) -> bool:
+    """Whether a further part of an epoch is over after this step."""
+    return step * LOOKS // steps > (step - 1) * LOOKS // steps
+
+
 def copied(net: nn.Module) -> list[Tensor]:
     return [tensor.detach().clone() for tensor in (*net.parameters(), *net.buffers())]
 
@@ -110,17 +120,20 @@ class Snapshots:
     """Features of all training images of some first classes, exemplars or not, in the course of a phase's first stage.
 
     Start and end are looked at when they come. Where the peak lies is known only afterwards: at every new maximum of
-    the epochs' means the weights are held, and the last ones held are looked at.
+    the mean over an epoch, read four times an epoch, the weights are held, and the last ones held are looked at.
     """
 
-    def __init__(self, net: nn.Module, pool: Pool, first: int, exemplars: Sequence[int]) -> None:
-        self.net, self.pool, labels = net, pool, pool.store.labels
+    def __init__(
+        self, net: nn.Module, pool: Pool, first: int, exemplars: Sequence[int], distillation: str | None = None
+    ) -> None:
+        self.net, self.pool, self.distillation, labels = net, pool, distillation, pool.store.labels
         self.classes = spread_evenly(first)  # old in every later phase, so that one can follow them
         self.rows = torch.isin(labels, torch.tensor(self.classes, device=labels.device)).nonzero().flatten()
         self.exemplar = np.isin(self.rows.cpu().numpy(), list(exemplars))
         self.steps: dict[str, int] = {}  # made before each of the moments
         self.seen: dict[str, Tensor] = {}  # features at each of them, and what they are projected with
         self.highest: float | None = None
+        self.before = np.zeros(0, np.float32)  # the series over the epoch that ended last
         self.held: list[Tensor] = []
 
     def start(self) -> None:
@@ -136,17 +149,28 @@ class Snapshots:
         self.seen[moment] = ((features - self.seen["mean"]) @ self.seen["axes"]).half()
         self.steps[moment] = step
 
-    def epoch_ends(self, stage: Stage, log: EpochLog, distillation: str | None) -> None:
-        """Holds a new maximum of the distillation term, or of the loss on old classes where a method has none."""
-        done, steps = log.epoch + 1, (log.epoch + 1) * len(log.values)
-        series = log.term(distillation if distillation in log.names else CE_OLD)
-        if done <= math.ceil(EARLY * stage.epochs) and np.isfinite(series).any():
-            self.hold(float(np.nanmean(series)), steps)
-        if done == stage.epochs:
+    def series(self, names: Sequence[str]) -> str:
+        """Which one peaks: the distillation term, or the loss on old classes where a method has none."""
+        return self.distillation if self.distillation is not None and self.distillation in names else CE_OLD
+
+    def step_ends(self, stage: Stage, epoch: int, step: int, names: Sequence[str], log: Tensor) -> None:
+        """Between two steps of an early epoch that has a whole one before it; a read of the device where one is due."""
+        if len(self.before) and is_early(stage, epoch) and is_due(step, len(log)):
+            now = log[:step, names.index(self.series(names))].cpu().numpy()
+            self.hold(np.concatenate([self.before[step:], now]), epoch * len(log) + step)
+
+    def epoch_ends(self, stage: Stage, log: EpochLog) -> None:
+        steps = (log.epoch + 1) * len(log.values)
+        if is_early(stage, log.epoch):
+            self.before = log.term(self.series(log.names)).copy()
+            self.hold(self.before, steps)
+        if log.epoch + 1 == stage.epochs:
             self.take("end", steps, self.look())
 
-    def hold(self, value: float, steps: int) -> None:
-        if self.highest is None or value > self.highest:
+    def hold(self, window: np.ndarray, steps: int) -> None:
+        """Holds the weights where the mean over an epoch's values is higher than it was."""
+        value = float(np.nanmean(window)) if np.isfinite(window).any() else -math.inf
+        if value > (-math.inf if self.highest is None else self.highest):
             self.highest, self.steps["peak"] = value, steps
             self.held = copied(self.net)
 
@@ -169,9 +193,12 @@ class Snapshots:
     def state(self) -> State:
         self.develop()
         info: dict[str, Any] = {"steps": dict(self.steps), "highest": self.highest}
-        return State(prefixed("snapshots", self.seen), {"snapshots": info})
+        tensors = prefixed("snapshots", self.seen) | prefixed("series", {"before": torch.from_numpy(self.before)})
+        return State(tensors, {"snapshots": info})
 
     def restore(self, state: State) -> None:
         self.steps, self.highest = state.info["snapshots"]["steps"], state.info["snapshots"]["highest"]
+        for before in taken_out("series", state.tensors).values():  # none in a checkpoint of an older version
+            self.before = before.cpu().numpy()
         tensors = taken_out("snapshots", state.tensors)
         self.seen = {name: tensor.to(self.rows.device) for name, tensor in tensors.items()}

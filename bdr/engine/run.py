@@ -169,7 +169,8 @@ class Experiment:
             self.seconds, self.losses = 0.0, {}
         pool = self.learner.begin_phase(phase) if fresh else self.learner.pool_of(phase)
         if self.analyse and not phase.first:
-            self.snapshots = Snapshots(self.method.net, pool, self.phases[0].seen, self.learner.replayed)
+            replayed, distillation = self.learner.replayed, self.method.distillation
+            self.snapshots = Snapshots(self.method.net, pool, self.phases[0].seen, replayed, distillation)
             if not fresh:
                 self.snapshots.restore(self.waiting)
         if fresh and phase.first:
@@ -218,7 +219,11 @@ class Experiment:
             self.seed_epoch(fit, epoch)
             self.method.at_epoch(stage, epoch)
 
+        looking = self.snapshots if fit.number == 0 else None
+
         def after_step(step: int, log: Tensor) -> None:
+            if looking is not None:  # before anything is saved: this step is not made again
+                looking.step_ends(stage, epoch, step, fit.step.names, log)
             if self.stopping() or self.due():
                 self.position = Position(phase.index, int(fit.number), epoch, step)
                 self.save(fits, log)
@@ -228,8 +233,8 @@ class Experiment:
         self.records.epoch(fit, log)
         if fits.aside is not None:
             self.alternate(fits.main, fits.aside, epoch)
-        if self.snapshots is not None and fit.number == 0:
-            self.snapshots.epoch_ends(stage, log, self.method.distillation)
+        if looking is not None:
+            looking.epoch_ends(stage, log)
         self.position = Position(phase.index, int(fit.number), epoch + 1)
         if epoch + 1 < stage.epochs and (self.stopping() or self.due()):
             self.save(fits)

@@ -102,6 +102,11 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
     return [json_object(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
 
 
+def ends_half_written(path: Path) -> bool:
+    """Whether a killed process, or one that is just writing, left half a line at the end of a file."""
+    return path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+
+
 def json_object(content: bytes, source: str) -> dict[str, Any]:
     try:
         value = json.loads(content)

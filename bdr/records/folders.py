@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from bdr.records.lock import LOCK
 from bdr.records.steps import EVERY_SERIES
 
 MARKS = frozenset(("run.json", "phases.jsonl"))  # a folder with one of them is a run, or was meant to be one
+NAMED_LIKE_A_RUN = re.compile(r"seed\d+-[0-9a-f]{6}")
 LINES = ("phases.jsonl", "epochs.jsonl")
 GROWING = (*LINES, *(series.growing for series in EVERY_SERIES))
 PACKED = tuple(series.packed for series in EVERY_SERIES)
@@ -29,10 +32,27 @@ def run_folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
     Links are not followed, hidden folders and runs are not searched for others; what a run under way removes meanwhile
     is passed over.
     """
+    for folder, names, is_run in _folders(root):
+        if is_run:
+            yield folder, names
+
+
+def empty_folders(root: Path) -> Iterator[Path]:
+    """Folders with the name of a run and nothing in them, as one leaves that was killed before its first record."""
+    for folder, names, _ in _folders(root):
+        if NAMED_LIKE_A_RUN.fullmatch(folder.name) and not any(map(is_content, names)):
+            yield folder
+
+
+def is_content(name: str) -> bool:
+    """Whether a file of a run's folder is more than a trace of the process that was to fill it."""
+    return name != LOCK and not name.endswith(".partial")
+
+
+def _folders(root: Path) -> Iterator[tuple[Path, list[str], bool]]:
+    """Every folder that is looked into, what is in it, and whether it looks like a run."""
     for folder, inner, files in os.walk(root):
-        if not MARKS.isdisjoint(files):
-            names = inner + files
-            inner.clear()
-            yield Path(folder), names
-        else:
-            inner[:] = sorted(name for name in inner if not name.startswith("."))
+        names = inner + files
+        is_run = not MARKS.isdisjoint(files)
+        inner[:] = [] if is_run else sorted(name for name in inner if not name.startswith("."))
+        yield Path(folder), names, is_run

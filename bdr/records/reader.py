@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from bdr.errors import BdrError, UsageError
-from bdr.records.files import damaged, json_lines, json_object, load_npz, read_bytes
-from bdr.records.folders import is_begun, is_done, run_folders
+from bdr.records.files import damaged, ends_half_written, json_lines, json_object, load_npz, read_bytes
+from bdr.records.folders import empty_folders, is_begun, is_done, run_folders
 from bdr.records.steps import ANALYSIS, STEPS
 
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
@@ -65,6 +65,11 @@ class Run:
     def cut_short(self) -> bool:
         """Marked as done, and yet lines of phases.jsonl are missing."""
         return self.done and len(self.phases) < len(self.info["phases"])
+
+    @property
+    def torn(self) -> bool:
+        """Whether phases.jsonl ends in half a line, which is left out."""
+        return ends_half_written(self.path / "phases.jsonl")
 
     @property
     def whole(self) -> bool:
@@ -173,7 +178,7 @@ def _are_settings(value: Any) -> bool:
 
 
 def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
-    """All runs at or below a folder, and a warning for each that is damaged or has no phase yet: it is skipped.
+    """All runs at or below a folder, and a warning for each that is damaged, empty or has no phase yet: it is skipped.
 
     With `begun`, a run that has no phase yet is found like any other.
     """
@@ -185,7 +190,8 @@ def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
             runs.append(open_whole(folder, begun))
         except (BdrError, OSError) as error:
             warnings.append(f"skipped {folder}: {error}")
-    return runs, warnings
+    left = "it is empty, left by a run that ended before its first record; begin that run anew, or remove the folder"
+    return runs, warnings + [f"skipped {folder}: {left}" for folder in empty_folders(Path(root))]
 
 
 def differing(protocols: list[dict[str, Any]]) -> dict[str, list[Any]]:

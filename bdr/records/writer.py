@@ -15,8 +15,8 @@ import numpy as np
 from bdr.errors import BdrError, UsageError
 from bdr.records.code import other_code, other_library, with_code
 from bdr.records.files import json_lines, plain, read_bytes, to_json, to_npz, write_atomically, writing
-from bdr.records.folders import GROWING, LINES, is_begun, is_done
-from bdr.records.lock import LOCK, Lock
+from bdr.records.folders import GROWING, LINES, is_begun, is_content, is_done
+from bdr.records.lock import Lock
 from bdr.records.reader import (
     EXEMPLARS,
     LARGEST,
@@ -52,7 +52,7 @@ def _refuse_others(path: Path, info: dict[str, Any]) -> None:
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; a run needs a folder: choose another name")
     found = [item.name for item in path.iterdir()] if path.exists() else []
-    names = [name for name in found if name != LOCK and not name.endswith(".partial")]
+    names = list(filter(is_content, found))
     if names and not is_begun(path):
         raise UsageError(f"{path} is not empty and not a run (it holds {min(names)}): choose an empty or a new folder")
     if names:

@@ -17,10 +17,11 @@ READ_ACCURACY = (
 READ_CE_OLD = (
     "The cross-entropy of the old classes' samples while new classes are learned, as a one-epoch moving mean. "
     "It rises at first (destruction) and comes down again (reconstruction): a lower peak, less destroyed. "
-    "Each peak is marked with its height above the first value."
+    "The mark is the highest mean over a whole epoch, with its height above the first value; the pale beginning, "
+    "within the first epoch, is the mean of the steps so far and is not searched."
 )
 READ_DISTILLATION = (
-    "The method's own distillation term, unweighted, over the same steps. "
+    "The method's own distillation term, unweighted, over the same steps and marked alike. "
     "Methods measure it in different ways: compare heights only where the term is the same."
 )
 READ_BOXES = (

@@ -15,6 +15,7 @@ from bdr.watch.folders import Look, leads_outside, looks
 from bdr.watch.kept import STRANGE, Kept, id_of, read
 
 AT_ONCE = 0.5  # seconds of reading before what was read so far is shown
+HAND_OVER = 0.01  # seconds in which others get hold of the lock
 
 
 class Board:
@@ -46,6 +47,15 @@ class Board:
                     break
             self._refresh(found)
             self._tell_pending(unread)
+
+    def look_through(self, at_once: float = AT_ONCE) -> None:
+        """Look until all that was found has been read; between two looks others are answered."""
+        self.look(at_once)
+        for _ in range(self.pending):  # a look reads one run at least: an end, even where runs never rest
+            if not self.pending:
+                break
+            time.sleep(HAND_OVER)
+            self.look(at_once)
 
     def _is_news(self, key: str, look: Look) -> bool:
         return key not in self.kept or self.kept[key].look.signature != look.signature

@@ -104,6 +104,7 @@ class Reports:
 
     def of(self, keys: tuple[str, ...]) -> str:
         with self.lock:
+            self.board.look_through()
             runs, skipped, version = self.board.open_runs(keys)
             if self.last[0] != (keys, version):
                 self.last = (keys, version), report_of(runs, skipped)
@@ -206,6 +207,7 @@ def add_numbers(app: FastAPI, board: Board) -> None:
 
     @app.get("/api/comparison")
     def comparison(run: Chosen = None) -> Response:
+        board.look_through()
         return JSONResponse(board.comparison(tuple(run or ())))
 
     @app.get("/api/about")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bdr.errors import UsageError
+from bdr.metrics import steps_per_epoch
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
@@ -14,7 +15,9 @@ from bdr.report.paper_figures.pairs import Pair, Side, facts_of, name_of, pairs_
 from bdr.report.paper_figures.series import (
     NAMES,
     by_epoch,
+    by_step,
     chosen_series,
+    few_points,
     incremental_phases,
     series_differs,
     series_note,
@@ -36,13 +39,14 @@ def draw(asked: Asked) -> Drawing:
     runs, phase = [run for pair in pairs for run in pair.runs], asked.phase or SECOND
     check_phase(pairs, phase)
     name = chosen_series(runs, "4")
-    figure, rows = paint_all(pairs, phase, name, asked)
+    figure, rows, steps = paint_all(pairs, phase, name, asked)
     facts: dict[str, Any] = {"data": ["CIFAR-100"], "base": [50], "step": [10, 5, 2], "memory": ["20/class"]}
     shown = ["ucir+cwd", "ucir+cwd+bdr", "ucir+aanet", "ucir+aanet+bdr"]
     return Drawing(
         figure,
         f"The {NAMES[name]} in the {ORDINALS.get(phase, f'{phase}-th')} incremental phase, without and with BDR: the "
-        "mean of each epoch, and a band from its least to its largest iteration. The peak is marked.",
+        "mean of each epoch, and a band from its least to its largest iteration. The highest epoch is marked. The thin "
+        "line is the mean over an epoch up to each iteration, within the first epoch over the iterations so far.",
         runs,
         rows,
         [series_note(runs, name), "Over several seeds: mean of the means, least of the least, largest.", *notes],
@@ -50,25 +54,30 @@ def draw(asked: Asked) -> Drawing:
             *unlike(runs, "CwD and AANet on CIFAR-100, B = 50, S = 10, 5 and 2", title=shown, **facts),
             *series_differs(name),
             "The axis of epochs is logarithmic here.",
+            "The thin line is not in the paper: the loss rises within the first epoch, which its mean hides.",
         ],
+        {"steps": steps},
     )
 
 
-def paint_all(pairs: list[Pair], phase: int, name: str, asked: Asked) -> tuple[Figure, list[Row]]:
-    """A panel a pair; returns the figure and the numbers in it."""
+def paint_all(pairs: list[Pair], phase: int, name: str, asked: Asked) -> tuple[Figure, list[Row], list[Row]]:
+    """A panel a pair; returns the figure and the numbers in it, by epoch and by step."""
     grid = arranged(pairs)
     figure = style.blank(width_of(grid), 0.3 + 1.75 * len(grid))
     cells = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex=True)
     titles = dict(zip(map(id, pairs), panel_titles([pair.run for pair in pairs], asked.printed), strict=True))
     rows: list[Row] = []
+    steps: list[Row] = []
     for axes, pair in zip(cells.flat, (pair for line in grid for pair in line), strict=True):
         axes.set_visible(pair is not None)
         if pair is not None:
-            rows += [{"panel": titles[id(pair)]} | row for row in panel(axes, pair, phase, name, asked)]
+            where = {"panel": titles[id(pair)]}
+            steps += [where | row for row in rises(axes, pair, phase, name, asked)]
+            rows += [where | row for row in panel(axes, pair, phase, name, asked)]
             axes.set_title(titles[id(pair)])
     name_axes(cells, NAMES[name])
     style.shared_legend(figure, next(axes for axes in cells.flat if axes.get_visible()))
-    return figure, rows
+    return figure, rows, steps
 
 
 def name_axes(cells: np.ndarray, loss: str) -> None:
@@ -101,6 +110,22 @@ def arranged(pairs: list[Pair]) -> list[list[Pair | None]]:
 
 def width_of(grid: list[list[Pair | None]]) -> float:
     return style.COLUMN if len(grid[0]) == 1 else style.PAGE
+
+
+def rises(axes: Axes, pair: Pair, phase: int, name: str, asked: Asked) -> list[Row]:
+    """The thin lines: what happens within the first epochs, which means of epochs hide."""
+    rows: list[Row] = []
+    for side in pair.sides():
+        run = side.group.runs[0]
+        curves = [by_step(each, phase, name) for each in side.group.runs]
+        length = min(map(len, curves))
+        mean = np.array([curve[:length] for curve in curves]).mean(axis=0)
+        places = few_points(length)
+        epochs = (places + 1) / steps_per_epoch(run, phase)
+        axes.plot(epochs, mean[places], color=side.colour, linewidth=0.6, alpha=0.75)
+        told = {"method": name_of(run, asked.printed), "phase": phase}
+        rows += [told | {"epoch": at, "moving_mean": mean[p]} for at, p in zip(epochs, places, strict=True)]
+    return rows
 
 
 def panel(axes: Axes, pair: Pair, phase: int, name: str, asked: Asked) -> list[Row]:

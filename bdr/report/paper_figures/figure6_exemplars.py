@@ -31,8 +31,11 @@ def draw(asked: Asked) -> Drawing:
     told = [pair for pair in pairs if exemplars(pair.run) is not None]
     others = [f"{pair.method} ({pair.without.protocol})" for pair in pairs if pair not in told]
     notes += [f"Left out, since their memory is a total: {', '.join(others)}."] if others else []
-    check_memories(told, pairs)
-    panels = scenarios(told)
+    panels, single = curves_and_points(scenarios(told))
+    if not panels:
+        raise too_few_memories(pairs)
+    points = [f"{panel[0].method} ({panel[0].without.protocol})" for panel in single]
+    notes += [f"Left out, since there is no other memory to set them against: {', '.join(points)}."] if points else []
     runs = [run for panel in panels for pair in panel for run in pair.runs]
     figure, rows = paint_all(panels, asked)
     facts: dict[str, Any] = {"data": ["CIFAR-100"], "base": [50], "step": [10, 5]}
@@ -73,16 +76,20 @@ def exemplars(run: Run) -> int | None:
     return int(count) if kind == "class" and count.isdigit() else None
 
 
-def check_memories(told: list[Pair], pairs: list[Pair]) -> None:
-    found = sorted({count for pair in told if (count := exemplars(pair.run)) is not None})
-    if len(found) > 1:
-        return
-    here = f"only {found[0]} a class" if found else f"a memory of {pairs[0].run.protocol.get('memory')}"
-    fewer = "20/class" if found == [5] else "5/class"
+def curves_and_points(panels: list[list[Pair]]) -> tuple[list[list[Pair]], list[list[Pair]]]:
+    """Panels of two memories and more, and those of one, which show no course."""
+    several = [panel for panel in panels if len({exemplars(pair.run) for pair in panel}) > 1]
+    return several, [panel for panel in panels if panel not in several]
+
+
+def too_few_memories(pairs: list[Pair]) -> UsageError:
+    count = exemplars(pairs[0].run)
+    here = f"only {count} a class" if count is not None else f"a memory of {pairs[0].run.protocol.get('memory')}"
+    fewer = "20/class" if count == 5 else "5/class"
     facts = f"--data {pairs[0].run.protocol.get('data')} --base {pairs[0].run.protocol.get('base')}"
     command = f"bdr sweep {pairs[0].method} {pairs[0].method}+bdr {facts} --step {pairs[0].run.protocol.get('step')}"
-    raise UsageError(
-        f"figure 6 needs runs at two or more memories a class, and these have {here}; make others with: "
+    return UsageError(
+        f"figure 6 needs runs at two or more memories a class, and {pairs[0].method} has {here}; make others with: "
         f"{command} --memory {fewer}"
     )
 

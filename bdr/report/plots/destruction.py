@@ -38,11 +38,15 @@ def peak_of(group: Group, phase: int, name: str) -> float:
 
 @dataclass(frozen=True)
 class Course:
-    """A series of a group over one phase: mean and spread over seeds, where it peaks, and which points are drawn."""
+    """A series of a group over one phase: mean and spread over seeds, and which points are drawn.
+
+    From the step `full` on each point is the mean of a whole epoch; among those is `top`, the highest.
+    """
 
     epochs: np.ndarray
     mean: np.ndarray
     spread: np.ndarray
+    full: int
     top: int
     peak: float
     kept: np.ndarray
@@ -57,14 +61,14 @@ def course_of(group: Group, phase: int, name: str, points: int) -> Course | None
     window = steps_per_epoch(group.runs[0], phase)
     mean, spread = mean_and_spread(curves)
     epochs = np.arange(1, len(mean) + 1) / window
-    top = _top(mean, window)
-    kept = np.union1d(thinned(mean, points, log=True), [top])
-    return Course(epochs, mean, spread, top, peak_of(group, phase, name), kept)
-
-
-def _top(mean: np.ndarray, window: int) -> int:
-    """Where the mean is highest once a window is full: what comes before is a mean of few steps."""
     full = min(window, len(mean)) - 1
+    top = _top(mean, full)
+    kept = np.union1d(thinned(mean, points, log=True), [full, top])
+    return Course(epochs, mean, spread, full, top, peak_of(group, phase, name), kept)
+
+
+def _top(mean: np.ndarray, full: int) -> int:
+    """Where the mean is highest once a window is full: what comes before is a mean of few steps."""
     return full + int(np.nanargmax(mean[full:])) if np.isfinite(mean[full:]).any() else int(np.nanargmax(mean))
 
 
@@ -101,9 +105,12 @@ def _drawn(paper: Frame, course: Course, index: int) -> Html:
     kept = course.kept
     x, mean, spread = course.epochs[kept], course.mean[kept], course.spread[kept]
     top = float(course.epochs[course.top])
-    said = f"peak: {signed(course.peak)} above the first value, at epoch {top:.2g}"
+    said = f"peak: {signed(course.peak)} above the first value, at epoch {top:.2g}, of the means over a whole epoch"
+    early, whole = kept <= course.full, kept >= course.full
     around = band(paper, x, mean - spread, mean + spread)
-    return series(index, around, line(paper, x, mean, index), marker(paper, top, course.mean[course.top], index, said))
+    growing = line(paper, x[early], mean[early], index, kind="line early")
+    smooth = line(paper, x[whole], mean[whole], index)
+    return series(index, around, growing, smooth, marker(paper, top, course.mean[course.top], index, said))
 
 
 def _rows(course: Course) -> list[list[Cell]]:

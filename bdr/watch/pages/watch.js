@@ -9,7 +9,7 @@ const COLOURS = Number(getComputedStyle(document.documentElement).getPropertyVal
 
 const runs = new Map(), curves = new Map(), rows = new Map(), cards = new Map();
 const chosen = new Set(new URLSearchParams(location.hash.slice(1)).getAll("run"));
-const compared = { measured: -1, keys: "", tables: [], asked: 0, sorts: new Map() };
+const compared = { measured: -1, keys: "", tables: [], sorts: new Map() };
 const listing = { sort: "state", down: false, state: "", text: "" };
 let pending = 0, measured = 0, heard = Date.now(), source = null, planned = 0, phase = "";
 
@@ -282,8 +282,8 @@ async function compareRuns() {
   const keys = [...chosen].filter((id) => runs.get(id)?.accuracies?.length);
   const query = new URLSearchParams(keys.map((id) => ["run", id])).toString();
   const fresh = compared.measured === measured && compared.keys === query;
-  if (fresh || (pending && Date.now() - compared.asked < 3000)) return;
-  Object.assign(compared, { measured, keys: query, asked: Date.now() });
+  if (fresh || pending) return; // of all runs or of none: tables of those read so far would be taken for the whole
+  Object.assign(compared, { measured, keys: query });
   const found = await fetchJson(`api/comparison${query ? `?${query}` : ""}`);
   if (!found) { compared.measured = -1; return; }
   if (query !== compared.keys) return;
