@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import re
 
 import pytest
 import torch
@@ -39,6 +40,10 @@ def tiny(shape, last_relu=True, maps=False):
 
 def make_tiny(head, **options):
     return Network(ResNet((8, 16), 1, 1, **options), head(16))
+
+
+# Nothing is trained in most of these tests, so that gates are where they began.
+pytestmark = pytest.mark.filterwarnings("ignore:pruning left")
 
 
 def started(**settings):
@@ -220,8 +225,17 @@ def test_a_wanted_size_is_reached_in_one_run(tmp_path):
     settings = [("der.keep", 0.2), ("stage.epochs", 12), ("stage.balanced.epochs", 2)]
     begun = plan(tmp_path / "run", "der", settings=settings, **fields)
     api.execute(begun)
+    assert "pruning left" not in (tmp_path / "run" / "log.txt").read_text()
     for part in backbone_of(begun.experiment.method.net).extractors():
         assert sum(p.numel() for p in part.parameters()) == pytest.approx(0.2 * part.size(part.full), rel=0.1)
+
+
+def test_a_wanted_size_that_is_missed_is_warned_of(tmp_path):
+    fields = {"base": 5, "step": 5, "memory": "5/class", "val": 0.6, "phases": 1, "net": "test_der:tiny"}
+    settings = [("der.keep", 0.2), ("stage.epochs", 1)]
+    api.execute(plan(tmp_path / "run", "der", settings=settings, **fields))
+    said = (tmp_path / "run" / "log.txt").read_text()
+    assert re.search(r"warning: pruning left \d+\.\d% of an extractor, where der.keep = 0.2 wants 20.0%.*epochs", said)
 
 
 def test_the_sparsity_term_is_told_as_it_is_and_pulls_as_it_weighs():
