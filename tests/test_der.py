@@ -225,7 +225,7 @@ def test_a_wanted_size_is_reached_in_one_run(tmp_path):
     settings = [("der.keep", 0.2), ("stage.epochs", 12), ("stage.balanced.epochs", 2)]
     begun = plan(tmp_path / "run", "der", settings=settings, **fields)
     api.execute(begun)
-    assert "pruning left" not in (tmp_path / "run" / "log.txt").read_text()
+    assert not any("pruning left" in file.read_text() for file in (tmp_path / "run").glob("log.txt"))
     for part in backbone_of(begun.experiment.method.net).extractors():
         assert sum(p.numel() for p in part.parameters()) == pytest.approx(0.2 * part.size(part.full), rel=0.1)
 
@@ -359,10 +359,10 @@ def test_a_pruned_run_stopped_anywhere_ends_where_the_whole_one_does(position, w
 # Many phases
 
 
-def test_work_and_memory_of_a_step_grow_no_faster_than_the_extractors():
-    """What autograd keeps for backward is that of one extractor, however many there are."""
+def grown(keep):
+    """What autograd keeps for backward in every phase, and the work that each phase adds to a step."""
     torch.manual_seed(0)
-    method, kept, work = DER(make_tiny), [], []
+    method, kept, work = DER(make_tiny, keep=keep), [], []
     for index in range(5):
         pool = make_pool([8] * (index + 2), index + 1 if index else 0, side=8)
         phase = Phase(index, index + 1 if index else 0, index + 2)
@@ -380,7 +380,20 @@ def test_work_and_memory_of_a_step_grow_no_faster_than_the_extractors():
         with FlopCounterMode(display=False) as counter, saved:
             sum(method.loss(make_batch(x, y), phase, cross_entropy).values()).backward()
         work.append(counter.get_total_flops())
+        method.pass_for_trained()
         method.end(phase, pool, NOTHING)
+    return kept, [after - before for before, after in itertools.pairwise(work)]
+
+
+def test_work_and_memory_of_a_step_grow_no_faster_than_the_extractors():
+    """What autograd keeps for backward is that of one extractor, however many there are."""
+    kept, more = grown(keep=1.0)
     assert kept == [kept[0]] * 5
-    more = [after - before for before, after in itertools.pairwise(work)]
     assert max(more) < 1.1 * min(more)  # a forward of one extractor each time, and classifiers that are small
+
+
+def test_a_pruned_extractor_adds_less_work_than_a_whole_one_and_no_more_memory():
+    (kept, more), (_, whole) = grown(keep=0.4), grown(keep=1.0)
+    assert kept == [kept[0]] * 5
+    assert max(more) < min(whole)
+    assert max(more) < 1.5 * min(more)  # equally many parameters, of layers that work more and less

@@ -16,20 +16,13 @@ from bdr.report.tables import NOTHING, counted, number
 
 READING = (
     "Medians over the runs of a row: seconds of a phase after the first, with its evaluation; images a second in "
-    "training; the whole run; parameters that are kept for inference at the end, and on average over "
-    "phases. "
+    "training; the whole run; parameters that are kept for inference at the end, and on average over phases. "
     "Compare times only on the same device, and where runs did not share it."
 )
 SIZES = ("parameters_final", "parameters_average")
 HEADER = [
-    "method",
-    "seconds a phase",
-    "images a second",
-    "minutes in all",
-    "parameters",
-    "on average",
-    "device",
-    "engine",
+    *("method", "seconds a phase", "images a second", "minutes in all"),
+    *("parameters", "on average", "device", "engine"),
 ]
 
 
