@@ -121,7 +121,8 @@ class DER(Method):
         extractors = backbone_of(self.net)
         if extractors.gates.there:
             net = extractors.prunable()
-            extractors.gates.e -= threshold_for(net, extractors.gates.groups(), self.keep * net.size(net.full))
+            wanted = self.keep * net.size(net.full)
+            extractors.gates.e.sub_(threshold_for(net, extractors.gates.groups(), wanted))
 
     def finish_extractor(self) -> None:
         """Nothing of it is left that training alone needs: neither the auxiliary classifier nor what gates shut out."""
