@@ -13,6 +13,7 @@ from torch import nn
 
 import bdr
 from bdr import api
+from bdr.bench.cases import fits_of
 from bdr.config import changed
 from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.objective import Objective
@@ -27,7 +28,7 @@ from bdr.paper import mapping
 from bdr.paper.cells import load_cells
 from bdr.paper.mapping import mapped
 from bdr.plugins import AANet
-from bdr.types import ImageShape, Phase, Stage
+from bdr.types import ImageShape, Outputs, Phase, Stage
 
 FIRST, LATER = Phase(0, 0, 3), Phase(1, 3, 5)
 SHAPES = {"resnet": lambda **k: ResNet((4, 6, 8), 2, 1, **k), "small": lambda **k: SmallNet(1, **k)}
@@ -279,6 +280,16 @@ def test_in_its_turn_only_the_shares_move_by_the_classification_loss_alone(world
     batch, backbone = world.batch(), world.method.net.backbone
     torch.testing.assert_close(found["total"], F.cross_entropy(world.method.net(batch.x).logits, batch.y))
     assert not any(part.training for branch in (backbone.stable, backbone.plastic) for part in branch.modules())
+
+
+@pytest.mark.parametrize("method", ["ucir", "icarl", "podnet"])
+def test_in_their_turn_the_shares_learn_by_cross_entropy_over_all_seen_classes(method, tmp_path):
+    """Also where the method's own loss is another, or of new classes alone: the draw is balanced for their sake."""
+    learner = plan(tmp_path / "run", f"{method}+aanet").learner
+    _, aside = fits_of(learner, 1)
+    logits, y = torch.randn(6, learner.phases[1].seen), torch.arange(6)
+    found = aside.objective.around(Outputs(logits, torch.zeros(6, 2)), y)
+    torch.testing.assert_close(found, F.cross_entropy(logits, y, reduction="none"))
 
 
 def test_its_turn_compiles_without_a_break_and_is_the_same(world):
