@@ -32,7 +32,7 @@ from bdr.recipes import configure
 from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
-from bdr.rereading import found_again, read_again
+from bdr.rereading import found_again, read_again, with_weights
 from bdr.settings import as_recorded, differing
 from bdr.trackers.follow import Following
 from bdr.types import ImageShape, Phase
@@ -197,7 +197,10 @@ def resume(
     data: DataSet | None = None,
     **fields: Any,
 ) -> Result:
-    """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device."""
+    """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device.
+
+    `weights` is one: where the file lies now that the network was read from.
+    """
     if Run.open(Path(path)).whole:
         tell(listener, about_library(Path(path)))
     else:
@@ -224,12 +227,12 @@ def keep_root(plan: Plan) -> None:
         writer.close()
 
 
-def plan_of(path: Path, data: DataSet | None = None, **fields: Any) -> Plan:
-    """The plan of a run that exists already, checked to be the same."""
+def plan_of(path: Path, data: DataSet | None = None, weights: str | Path | None = None, **fields: Any) -> Plan:
+    """The plan of a run that exists already, checked to be the same; `weights` is where a file of them was moved to."""
     there = Run.open(path)
     told = Config.model_validate(there.info["config"]).settings
     as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
-    config = changed(found_again(there), as_it_was | fields)
+    config = with_weights(there, changed(found_again(there), as_it_was | fields), weights)
     data = data if data is not None else read_again(there, config, only=list(map(str, there.info["classes"])))
     refuse_other_classes(there, data, config)
     plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info), told)
@@ -288,13 +291,14 @@ def extend(
     return execute(plan, listener, command=f"bdr.extend({str(run)!r})")
 
 
-def load(path: str | Path, phase: int | None = None, device: str = "auto") -> Method:
+def load(path: str | Path, phase: int | None = None, device: str = "auto", weights: str | Path | None = None) -> Method:
     """The trained module of a run, as it stood after a phase (the last one that was kept, if none is named).
 
-    No data is needed: `load(RUN).readouts(x)` takes a batch normalised as `run.json` says.
+    No data is needed: `load(RUN).readouts(x)` takes a batch normalised as `run.json` says. `weights` is where the file
+    lies now that the network was read from, if it was moved.
     """
     run, where = Run.open(Path(path)), choose_device(device)
-    config = as_recorded(run.info)
+    config = with_weights(run, as_recorded(run.info), weights)
     method = make_method(config, ImageShape(*run.info["image"]), make_plugins(config))
     load_model(model_folder(run.path, kept_phase(run.path, phase)), method, where)
     set_precision(method, choose_precision(config.precision, where), where)
@@ -310,6 +314,7 @@ def predict(
     readout: str | None = None,
     device: str = "auto",
     unreadable: Callable[[Unreadable], None] | None = None,
+    weights: str | Path | None = None,
 ) -> Iterator[Recognised]:
     """What the kept model of a run says of pictures, or of all pictures in a folder: class names and probabilities.
 
@@ -319,7 +324,7 @@ def predict(
     there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
     chosen = readout_of(there, number, readout)
     paths = picture_paths([Path(each) for each in ([images] if isinstance(images, str | Path) else images)])
-    found = recognise(there, number, load(run, number, device), paths, top, choose_device(device), chosen)
+    found = recognise(there, number, load(run, number, device, weights), paths, top, choose_device(device), chosen)
     return readable(found, unreadable)
 
 

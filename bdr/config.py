@@ -239,7 +239,7 @@ def checked_stage(stage: Stage) -> Stage:
     for name, least in LEAST.items():
         if getattr(stage, name) < least:
             raise UsageError(f"stage.{name} = {getattr(stage, name)} is not allowed: it is {least} or more")
-    for name in ("lr", "drop", "clip"):
+    for name in ("lr", "drop", "clip", "warmup_lr"):
         if (value := getattr(stage, name)) is not None and value <= 0:
             raise UsageError(f"stage.{name} = {value} is not allowed: it is more than 0")
     return stage

@@ -28,6 +28,7 @@ from bdr.version import __version__
 
 NORMALISE = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as `protocol_facts` writes it
 OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")  # an order is a seed; how a method trains is its own
+OF_A_FILE = ("weights", "sha256")  # settings of a network that say where its weights lie, and which they are
 SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many runs share the machine
 
 
@@ -185,8 +186,8 @@ def describe(
 
 
 def placeless(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Without where a file of weights lies: its checksum is among the facts, and it may be moved."""
-    return {owner: {k: v for k, v in mine.items() if k != "weights"} for owner, mine in settings.items()}
+    """Without where a file of weights lies, and which one was asked for: its checksum is among the facts."""
+    return {owner: {k: v for k, v in mine.items() if k not in OF_A_FILE} for owner, mine in settings.items()}
 
 
 def told(stage: Stage) -> dict[str, Any]:

@@ -36,6 +36,7 @@ OWN_STAGES = {
         schedule="cosine",
         floor=1e-5,
         warmup=5,
+        warmup_lr=1e-6,
         repeat=3,
     ),
     "icarl": Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from bdr.config import Config, changed
+from bdr.config import Config, changed, with_setting
 from bdr.data.images import DataSet
 from bdr.errors import UsageError
-from bdr.parts import load_named
+from bdr.parts import load_named, short
 from bdr.records import Run
 from bdr.settings import as_recorded
 
@@ -19,6 +19,15 @@ def found_again(run: Run) -> Config:
     if is_there(config.root) or kept is None or not is_there(kept):
         return config
     return changed(config, {"root": kept})
+
+
+def with_weights(run: Run, config: Config, weights: str | Path | None) -> Config:
+    """The same with the file of its network's weights where it lies now; it is checked to be that of then."""
+    if weights is None:
+        return config
+    if "weights" not in run.info:
+        raise UsageError(f"{run.path} has no file of weights that could have moved: leave --weights {weights} out")
+    return with_setting(config, short(config.net), "weights", str(weights))
 
 
 def is_there(root: str | None) -> bool:

@@ -11,6 +11,8 @@ SCHEDULES = ("steps", "cosine", "constant")
 
 def learning_rate(stage: Stage, epoch: int) -> float:
     """Linear warm-up, then drops at the given epochs, a half cosine, or nothing."""
+    if epoch < stage.warmup and stage.warmup_lr is not None:
+        return stage.warmup_lr + (stage.lr - stage.warmup_lr) * epoch / stage.warmup
     if epoch < stage.warmup:
         return stage.lr * (epoch + 1) / stage.warmup
     if stage.schedule == "cosine":

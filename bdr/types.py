@@ -91,7 +91,8 @@ class Stage:
     drops: tuple[int, ...] = (80, 120)
     drop: float = 0.1  # the learning rate is multiplied by this at each of the drops
     floor: float = 0.0  # the learning rate that a cosine ends at
-    warmup: int = 0
+    warmup: int = 0  # epochs in which the learning rate rises
+    warmup_lr: float | None = None  # from where; None: by as much in the first of these epochs as in the others
     clip: float | None = None
     draw: str = "all"  # which images: "all" | "rarest" | "uniform" | "memory" | "held" | "fresh", see data/pool.py
     repeat: int = 1  # how often an image stands in an epoch; the epoch stays as long, with fewer different images

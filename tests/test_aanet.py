@@ -13,6 +13,7 @@ from torch import nn
 
 import bdr
 from bdr import api
+from bdr.bench.cases import fits_of
 from bdr.config import changed
 from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.objective import Objective
@@ -23,10 +24,11 @@ from bdr.nets.aanet import ScaledConv
 from bdr.nets.base import lay_out, layouts_of
 from bdr.nets.resnet_cifar import ResNet
 from bdr.nets.small import SmallNet
+from bdr.paper import mapping
 from bdr.paper.cells import load_cells
-from bdr.paper.mapping import AANET_MEMORY, Reason, as_printed, mapped
+from bdr.paper.mapping import mapped
 from bdr.plugins import AANet
-from bdr.types import ImageShape, Phase, Stage
+from bdr.types import ImageShape, Outputs, Phase, Stage
 
 FIRST, LATER = Phase(0, 0, 3), Phase(1, 3, 5)
 SHAPES = {"resnet": lambda **k: ResNet((4, 6, 8), 2, 1, **k), "small": lambda **k: SmallNet(1, **k)}
@@ -280,6 +282,16 @@ def test_in_its_turn_only_the_shares_move_by_the_classification_loss_alone(world
     assert not any(part.training for branch in (backbone.stable, backbone.plastic) for part in branch.modules())
 
 
+@pytest.mark.parametrize("method", ["ucir", "icarl", "podnet"])
+def test_in_their_turn_the_shares_learn_by_cross_entropy_over_all_seen_classes(method, tmp_path):
+    """Also where the method's own loss is another, or of new classes alone: the draw is balanced for their sake."""
+    learner = plan(tmp_path / "run", f"{method}+aanet").learner
+    _, aside = fits_of(learner, 1)
+    logits, y = torch.randn(6, learner.phases[1].seen), torch.arange(6)
+    found = aside.objective.around(Outputs(logits, torch.zeros(6, 2)), y)
+    torch.testing.assert_close(found, F.cross_entropy(logits, y, reduction="none"))
+
+
 def test_its_turn_compiles_without_a_break_and_is_the_same(world):
     torch._dynamo.reset()
     stage = aggregation(world)
@@ -487,7 +499,7 @@ def rows(table):
 def test_the_recipe_is_what_its_row_asks_for(method, recipe):
     (cell,) = [one for one in rows("T4") if one.method == method and one.S == 10]
     ours, _ = api.configure(recipe)
-    assert as_printed(cell).config(1993) == ours
+    assert mapped(cell).config(1993) == ours
     assert (ours.net, ours.herding, ours.memory) == ("resnet32", "dot", "20/class")
     assert (ours.stage, ours.order, ours.settings["ucir"]) == (Stage(), "seed-1993", {"imprint": True})
 
@@ -499,11 +511,14 @@ def test_the_recipe_of_the_readme_differs_in_its_memory_alone():
 
 
 @pytest.mark.parametrize("table", ["T4", "T6"])
-def test_every_cifar_row_has_the_reason_and_the_run_that_it_asks_for(table):
+def test_every_cifar_row_is_run_with_the_memory_that_is_printed(table):
     assert len(rows(table)) == {"T4": 12, "T6": 24}[table]
     for cell in rows(table):
-        found = mapped(cell)
-        assert isinstance(found, Reason)
-        assert (found.kind, found.text) == ("paper", AANET_MEMORY)
-        assert found.wanted == as_printed(cell)
-        assert found.wanted.config(0).memory == f"{cell.R}/class"
+        assert mapped(cell).config(0).memory == f"{cell.R}/class"
+        assert mapped(cell).spec.split("+")[:2] == ["ucir", "aanet"]
+
+
+def test_the_other_reading_of_the_memory_is_one_line_away(monkeypatch):
+    monkeypatch.setattr(mapping, "AANET_MEMORY", "{total}")
+    assert {mapped(cell).config(0).memory for cell in rows("T4")} == {"2000"}
+    assert {mapped(cell).config(0).memory for cell in rows("T6")} == {"500", "4000"}

@@ -161,6 +161,7 @@ def test_unknown_settings_are_told_what_there_is(refused, setting, sentence):
         *("stage.epochs=two", "stage.epochs=0", "stage.epochs=1.5", "stage.batch=1", "stage.drops=5"),
         *("stage.lr=0", "stage.lr=-1", "stage.lr=.nan", "stage.lr=.inf", "stage.main.lr=-1", "stage.drop=-1"),
         *("stage.warmup=-1", "stage.momentum=-1", "stage.weight_decay=-1", "stage.clip=-1", "stage=5"),
+        *("stage.warmup_lr=-1",),
         *("bdr.m=2", "bdr.m=-0.1", "bdr.beta=x", "bdr.tau=.nan", "ucir.eta=big", "ucir.eta=.inf", "ucir.imprint=3"),
         *("augment.pad=-1", "augment.pad=x", "augment.flip=2", "augment.brightness=-1", "augment.brightness=.nan"),
         "augment.rotation=-1",

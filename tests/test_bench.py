@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -152,6 +153,23 @@ def test_growth_is_measured_phase_by_phase_and_drawn_out(tmp_path, capsys) -> No
     assert 3.9 < lines["parameters"]["last_over_first"] < 4.2
     assert 49 < lines["parameters"]["extrapolated_over_first"] < 53
     assert "phase 49 is extrapolated, not measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("what", "settings"), [("der", [("der.keep", 0.3)]), ("der-pruned", [("der.keep", 0.3)])])
+def test_extractors_of_a_growth_are_as_small_as_pruning_leaves_them(what, settings) -> None:
+    measured = bench_growth(what, 4, "cpu", batch=8, steps=1, settings=settings)
+    sizes = [row["parameters"] for row in measured.rows]
+    more = [after - before for before, after in itertools.pairwise(sizes)]
+    assert [each / sizes[0] for each in more] == pytest.approx([0.3] * 3, abs=0.06)
+    assert "der.keep=0.3" in measured.title
+
+
+def test_a_recipe_keeps_its_settings_on_the_bench() -> None:
+    cpu = torch.device("cpu")
+    made = configuration("der-pruned", TINY, fields_of("der-pruned", cpu, "eager", None, None))
+    assert made.settings["der"]["keep"] == 0.1568
+    with pytest.raises(UsageError, match="is for digits"):
+        fields_of("digits-cwd", cpu, "eager", None, None)
 
 
 def test_kernels_are_summed_by_kind_and_all_are_kept(tmp_path, capsys) -> None:

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import math
+import re
 
 import pytest
 import torch
@@ -39,6 +40,10 @@ def tiny(shape, last_relu=True, maps=False):
 
 def make_tiny(head, **options):
     return Network(ResNet((8, 16), 1, 1, **options), head(16))
+
+
+# Nothing is trained in most of these tests, so that gates are where they began.
+pytestmark = pytest.mark.filterwarnings("ignore:pruning left")
 
 
 def started(**settings):
@@ -220,8 +225,17 @@ def test_a_wanted_size_is_reached_in_one_run(tmp_path):
     settings = [("der.keep", 0.2), ("stage.epochs", 12), ("stage.balanced.epochs", 2)]
     begun = plan(tmp_path / "run", "der", settings=settings, **fields)
     api.execute(begun)
+    assert not any("pruning left" in file.read_text() for file in (tmp_path / "run").glob("log.txt"))
     for part in backbone_of(begun.experiment.method.net).extractors():
         assert sum(p.numel() for p in part.parameters()) == pytest.approx(0.2 * part.size(part.full), rel=0.1)
+
+
+def test_a_wanted_size_that_is_missed_is_warned_of(tmp_path):
+    fields = {"base": 5, "step": 5, "memory": "5/class", "val": 0.6, "phases": 1, "net": "test_der:tiny"}
+    settings = [("der.keep", 0.2), ("stage.epochs", 1)]
+    api.execute(plan(tmp_path / "run", "der", settings=settings, **fields))
+    said = (tmp_path / "run" / "log.txt").read_text()
+    assert re.search(r"warning: pruning left \d+\.\d% of an extractor, where der.keep = 0.2 wants 20.0%.*epochs", said)
 
 
 def test_the_sparsity_term_is_told_as_it_is_and_pulls_as_it_weighs():
@@ -345,10 +359,10 @@ def test_a_pruned_run_stopped_anywhere_ends_where_the_whole_one_does(position, w
 # Many phases
 
 
-def test_work_and_memory_of_a_step_grow_no_faster_than_the_extractors():
-    """What autograd keeps for backward is that of one extractor, however many there are."""
+def grown(keep):
+    """What autograd keeps for backward in every phase, and the work that each phase adds to a step."""
     torch.manual_seed(0)
-    method, kept, work = DER(make_tiny), [], []
+    method, kept, work = DER(make_tiny, keep=keep), [], []
     for index in range(5):
         pool = make_pool([8] * (index + 2), index + 1 if index else 0, side=8)
         phase = Phase(index, index + 1 if index else 0, index + 2)
@@ -366,7 +380,20 @@ def test_work_and_memory_of_a_step_grow_no_faster_than_the_extractors():
         with FlopCounterMode(display=False) as counter, saved:
             sum(method.loss(make_batch(x, y), phase, cross_entropy).values()).backward()
         work.append(counter.get_total_flops())
+        method.pass_for_trained()
         method.end(phase, pool, NOTHING)
+    return kept, [after - before for before, after in itertools.pairwise(work)]
+
+
+def test_work_and_memory_of_a_step_grow_no_faster_than_the_extractors():
+    """What autograd keeps for backward is that of one extractor, however many there are."""
+    kept, more = grown(keep=1.0)
     assert kept == [kept[0]] * 5
-    more = [after - before for before, after in itertools.pairwise(work)]
     assert max(more) < 1.1 * min(more)  # a forward of one extractor each time, and classifiers that are small
+
+
+def test_a_pruned_extractor_adds_less_work_than_a_whole_one_and_no_more_memory():
+    (kept, more), (_, whole) = grown(keep=0.4), grown(keep=1.0)
+    assert kept == [kept[0]] * 5
+    assert max(more) < min(whole)
+    assert max(more) < 1.5 * min(more)  # equally many parameters, of layers that work more and less

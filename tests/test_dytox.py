@@ -20,7 +20,7 @@ from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.engine.step import eager_between_steps
 from bdr.errors import UsageError
-from bdr.frames import cifar100
+from bdr.frames import OWN_STAGES, cifar100
 from bdr.fusing import fusing
 from bdr.methods.dytox import DyTox, old_as_one
 from bdr.nets import NETS, LinearHead, Network, Teacher, TokenHeads
@@ -29,6 +29,7 @@ from bdr.nets.convit import GatedAttention, relative_places
 from bdr.nets.dytox import TokenTransformer
 from bdr.plugins.bdr import BDRPlugin
 from bdr.recipes import RECIPES
+from bdr.schedules import learning_rate
 from bdr.types import ImageShape, Outputs, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3
@@ -143,17 +144,35 @@ NAMES_IN_TIMM = {
 }  # and the gates
 
 
-def test_a_block_is_that_of_timm():
-    mine = shaken(NETS["convit"](ImageShape(3, 16, 16), embed=24, stochastic_depth=0.0).encoder.blocks[0])
-    theirs = timm("models.convit").Block(24, 12, use_gpsa=True)
+def become(theirs, mine):
+    """A block of timm with our weights."""
     ours, renamed = mine.state_dict(), {}
     for name in theirs.state_dict():
         part, _, rest = name.rpartition(".")
         renamed[name] = ours[f"{NAMES_IN_TIMM[part]}.{rest}" if part in NAMES_IN_TIMM else "attention.gate"]
     theirs.load_state_dict(renamed)
     theirs.norm1.eps = theirs.norm2.eps = 1e-5  # as torch's, which DyTox uses
+    return theirs.eval()
+
+
+def test_a_block_is_that_of_timm():
+    mine = shaken(NETS["convit"](ImageShape(3, 16, 16), embed=24, stochastic_depth=0.0).encoder.blocks[0])
+    theirs = become(timm("models.convit").Block(24, 12, use_gpsa=True), mine)
     x = torch.randn(2, 16, 24)
-    torch.testing.assert_close(mine(x), theirs.eval()(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine(x), theirs(x), rtol=1e-5, atol=1e-5)
+
+
+def test_the_encoder_is_that_of_timm_up_to_where_its_class_token_comes_in():
+    mine = shaken(NETS["convit"](ImageShape(3, 16, 16), embed=24, stochastic_depth=0.0).encoder).eval()
+    sizes = {"img_size": 16, "patch_size": 4, "embed_dim": 24 // 12, "num_heads": 12, "depth": 5}
+    theirs = timm("models.convit").ConVit(**sizes, local_up_to_layer=5).eval()
+    theirs.patch_embed.proj.load_state_dict(mine.patches.state_dict())
+    theirs.pos_embed.data.copy_(mine.positions)
+    theirs.norm = torch.nn.Identity()  # DyTox has none
+    for their_block, block in zip(theirs.blocks, mine.blocks, strict=True):
+        become(their_block, block)
+    x = torch.randn(2, 3, 16, 16)
+    torch.testing.assert_close(mine(x), theirs.forward_features(x), rtol=1e-5, atol=1e-5)
 
 
 # Tokens
@@ -624,6 +643,12 @@ def test_a_later_phase_trains_with_mixtures_and_bdr():
     values, names = losses_of("eager", "cpu")
     assert names == ("bce", "distillation", "divergence", "ce_old")
     assert values[:, :3].isfinite().all()
+
+
+def test_the_rate_of_cifar_rises_from_a_millionth_in_five_epochs():
+    stage = OWN_STAGES["dytox"]
+    found = [learning_rate(stage, epoch) for epoch in range(6)]
+    assert found == pytest.approx([1e-6 + (2.5e-4 - 1e-6) * epoch / 5 for epoch in range(6)])
 
 
 @pytest.mark.gpu

@@ -28,6 +28,7 @@ from bdr.report import (
     natural_order,
     run_sheet,
 )
+from bdr.report.cost import cost
 from bdr.report.groups import group_runs, protocol_notes
 from bdr.report.protocols import cut_short
 from bdr.types import Stage
@@ -391,6 +392,22 @@ def test_a_run_has_a_row_a_phase_with_its_new_classes(runs):
     assert [row[-1] for row in sheet.rows] == ["zero, one, two, three", "four, five", "six, seven", "eight, nine"]
     assert sheet.rows[0][4] == "–"  # noqa: RUF001
     assert as_rich(sheet).row_count == 4
+
+
+def test_the_size_of_the_network_stands_in_the_row_of_a_phase(runs):
+    sheet = run_sheet(runs[0])
+    at = sheet.header.index("parameters")
+    assert [row[at] for row in sheet.rows] == ["1,000", "1,001", "1,002", "1,003"]
+
+
+def test_records_that_say_nothing_of_a_size_have_no_column_for_it(runs):
+    silent = replace(runs[0], phases=[line | {"parameters": None} for line in runs[0].phases])
+    assert "parameters" not in run_sheet(silent).header
+    assert all(len(row) == len(run_sheet(silent).header) for row in run_sheet(silent).rows)
+
+
+def test_the_cost_of_a_network_that_grows_has_its_average_beside_its_end(runs):
+    assert re.search("parameters.*on average.*1,003.*1,002", cost(group_runs(runs[:1])), re.DOTALL)
 
 
 def test_comparing_nothing_is_a_usage_error():

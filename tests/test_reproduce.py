@@ -191,7 +191,6 @@ def test_constant_rebalancing_is_bdr_without_the_rest():
 @pytest.mark.parametrize(
     ("table", "only", "said"),
     [
-        ("T4", "aanet & cifar100", "fixed total memory"),
         ("T4", "cwd & imagenet & !aanet", "not at hand"),
         ("T3", "simple-der & subset & top5", "repeat those of E2E"),
         ("T5", "der", "captioned ImageNet-Subset"),
@@ -220,8 +219,13 @@ def test_that_balanced_sampling_is_printed_too_low_is_said(folders, capsys):
     assert "is implausible" in " ".join(capsys.readouterr().out.split())
 
 
+def test_that_aanets_numbers_may_be_of_another_memory_is_said(folders, capsys):
+    reproduce(["T4"], "cifar100 & aanet", check=True)
+    assert "the recipe aanet-readme has that memory" in " ".join(capsys.readouterr().out.split())
+
+
 def test_what_was_run_all_the_same_is_shown_beside_the_reason(tmp_path):
-    one = cell("T4", "AANet")
+    one = cell("T2", "RPSNet", "cifar100 & B=0 & S=5 & metric=avg_acc_top1")
     record(tmp_path / "run", as_printed(one).config(1993), 66.5)
     found = judge_one(tmp_path, one)
     assert found.values == {1993: pytest.approx(66.5)}
@@ -682,7 +686,7 @@ def test_every_table_fits_a_hundred_columns(folders, capsys, table):
 
 def test_nothing_is_cut_off_or_broken_on_a_narrow_terminal(folders, capsys, monkeypatch):
     monkeypatch.setattr(terminal.out, "_width", 80)
-    reproduce(["T4"], "cifar100 & (ucir|cwd)", check=True, device="cpu")
+    reproduce(["T4"], "cifar100 & (ucir|cwd) & !aanet", check=True, device="cpu")
     said = capsys.readouterr().out
     assert {"missing", "seed-1993", "resnet18"} <= set(said.split())
     assert "row, ours over common seeds; same tolerance, 0.5 points." in " ".join(said.split())
@@ -692,9 +696,9 @@ def test_nothing_is_cut_off_or_broken_on_a_narrow_terminal(folders, capsys, monk
 def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
     reproduce(["T4"], "cifar100 & S=10", seeds="1", dry_run=True)
     said = capsys.readouterr().out
-    assert said.count("bdr run ") == 3
+    assert said.count("bdr run ") == 7
     assert "bdr run ucir+cwd+bdr --data cifar100 --base 50 --step 10 --memory 20/class" in said
-    assert "not run, 4 cells: AANet's" in said
+    assert "bdr run ucir+aanet --data cifar100 --base 50 --step 10 --memory 20/class" in said
     assert "3 missing runs of resnet18: about" in said
     assert "if those that were measured had the device to themselves" in " ".join(said.split())
 
@@ -742,7 +746,7 @@ def test_several_at_once_are_the_same_runs(folders, monkeypatch):
 
 
 def test_json_holds_every_number_and_its_record(folders, capsys):
-    reproduce(["T4"], "cifar100 & S=10 & cwd", check=True, as_json=True)
+    reproduce(["T4", "T5"], f"({S10}) | (t5 & der)", check=True, as_json=True)
     found = json.loads(capsys.readouterr().out)
     first = found["cells"][0]
     assert (first["value"], first["verdict"], first["tolerance"]) == (67.05, "reached", 0.5)

@@ -2,12 +2,14 @@
 
 import contextlib
 import copy
+import json
 import math
 
 import pytest
 import torch
 from peers import timm
-from runs import Position, assert_equal, newest, train, train_until
+from PIL import Image
+from runs import Position, assert_equal, newest, plan, train, train_until
 from safetensors.torch import save_file
 from test_cli import typed
 from torch import nn
@@ -15,6 +17,7 @@ from torch import nn
 import bdr
 from bdr import api
 from bdr.assemble import load_data
+from bdr.commands.looking import evaluate_run, predict_pictures
 from bdr.engine.checkpoint import read_state
 from bdr.engine.step import set_precision
 from bdr.errors import BdrError, UsageError
@@ -324,9 +327,49 @@ def test_a_run_goes_on_with_its_weights_in_another_place(kept, tmp_path):
     moved = file.rename(tmp_path / "moved.safetensors")
     with pytest.raises(UsageError, match="do not exist"):
         api.resume(path)
-    there = {"vit-tiny": {"embed": 8, "heads": 2, "weights": str(moved)}}
-    assert len(api.resume(path, settings=there).accuracies) == 2
+    assert len(api.resume(path, weights=moved).accuracies) == 2
     assert "vit-tiny.weights" not in settings_of(Run.open(path))
+
+
+def test_a_file_with_another_sum_than_was_asked_for_is_refused(kept):
+    file = kept()
+    right = read(file).source
+    assert NETS["vit-tiny"](GREY, weights=str(file), embed=8, heads=2, sha256=right.upper()).source == right
+    with pytest.raises(ValueError, match=f"have sha256 {right}, and sha256 = abc is asked for: download"):
+        NETS["vit-tiny"](GREY, weights=str(file), embed=8, heads=2, sha256="abc")
+    with pytest.raises(ValueError, match="set weights too"):
+        NETS["vit-tiny"](GREY, sha256=right)
+
+
+def test_asking_for_a_sum_makes_no_other_run(kept, tmp_path):
+    file = kept()
+    given = [*SMALL, ("vit-tiny.weights", str(file))]
+    plain, asked = (
+        plan(tmp_path / "run", "l2p", **RUN | {"settings": settings}).info["fingerprint"]
+        for settings in (given, [*given, ("vit-tiny.sha256", read(file).source)])
+    )
+    assert plain == asked
+
+
+def test_commands_read_weights_that_were_moved(learned, kept, tmp_path, capsys):
+    path, file = learned
+    moved = file.rename(tmp_path / "moved.safetensors")
+    evaluate_run(path, None, None, "cpu", as_json=True, weights=moved)
+    assert json.loads(capsys.readouterr().out)["phase"] == 0
+    picture = tmp_path / "one.png"
+    Image.new("L", (8, 8)).save(picture)
+    predict_pictures(path, [picture], 1, None, None, "cpu", as_json=True, weights=moved)
+    assert len(json.loads(capsys.readouterr().out)[0]["classes"]) == 1
+    with pytest.raises(UsageError, match="do not exist"):
+        bdr.load(path, device="cpu")
+    with pytest.raises(BdrError, match="put the file of that time in its place"):
+        bdr.load(path, device="cpu", weights=kept("other", seed=2))
+
+
+def test_weights_of_a_run_that_has_none_in_a_file_are_refused(tmp_path):
+    path = train(tmp_path / "run", "l2p", **RUN | {"phases": 1})
+    with pytest.raises(UsageError, match="no file of weights that could have moved"):
+        bdr.load(path, device="cpu", weights=tmp_path / "moved.safetensors")
 
 
 def test_a_run_does_not_go_on_with_other_weights(kept, tmp_path):

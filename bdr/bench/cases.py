@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bdr.api import configure
 from bdr.assemble import plan_run
-from bdr.config import Config, changed
+from bdr.config import Config, changed, with_settings
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.data.pool import Pool
@@ -22,10 +23,11 @@ from bdr.data.sets import from_arrays
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
-from bdr.frames import DIGITS_NETS, KEPT, OWN_NETS, cifar100
+from bdr.frames import DIGITS_NETS, KEPT, OWN_NETS
 from bdr.types import Phase
 
 NOWHERE = Path("bench-writes-nothing")
+Settings = Iterable[tuple[str, Any]]
 UNTRAINED = {"vit-b16": {"weights": "random"}}  # what weights know does not change how fast they are
 
 
@@ -105,17 +107,17 @@ def fields_of(
 
 def recipe_of(what: str) -> Config:
     """What `bdr run WHAT` trains on CIFAR-100."""
-    method, *plugins = what.split("+")
-    return cifar100(method, *plugins)
+    return configure(what, "cifar100")[0]
 
 
-def configuration(what: str, shape: Shape, fields: dict[str, Any]) -> Config:
+def configuration(what: str, shape: Shape, fields: dict[str, Any], settings: Settings = ()) -> Config:
+    """That on random images, with what a benchmark was told; what was typed as --set has the last word."""
     recipe = recipe_of(what)
     memory = KEPT.get(recipe.method, shape.memory)
     fields = {"net": net_of(recipe.method, torch.device(fields["device"]))} | fields
     about = {"data": "random", "base": shape.base, "step": shape.step, "memory": memory, "share": False}
-    settings = {net: each for net, each in UNTRAINED.items() if net == fields["net"]}
-    return changed(recipe, about | {"order": "seed-1993", "settings": settings} | fields)
+    parts = recipe.settings | {net: each for net, each in UNTRAINED.items() if net == fields["net"]}
+    return with_settings(changed(recipe, about | {"order": "seed-1993", "settings": parts} | fields), settings)[0]
 
 
 def learner_of(config: Config, data: DataSet) -> Learner:
@@ -137,17 +139,9 @@ def pass_untrained(learner: Learner, phase: Phase) -> None:
     for number in range(len(learner.stages[phase.index])):
         learner.begin_stage(phase, pool, number)
         learner.open_fits(phase, pool, number)
-        stir(learner)
+        learner.method.pass_for_trained()
         learner.end_stage()
     learner.end_phase(phase, pool)
-
-
-@torch.no_grad()
-def stir(learner: Learner) -> None:
-    """In place of training, which leaves no two weights equal: of equal ones, pruning would take all."""
-    for parameter in learner.method.parameters():
-        if parameter.requires_grad:
-            parameter.mul_(torch.empty_like(parameter).uniform_(0.9, 1.1))
 
 
 def fits_of(learner: Learner, number: int, analyse: bool = False) -> list[Fit]:
@@ -228,9 +222,17 @@ def peak_gib(device: torch.device) -> float | None:
     return torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
 
 
-def time_case(what: str, number: int, shape: Shape, data: DataSet, steps: int, fields: dict[str, Any]) -> Timing:
+def time_case(
+    what: str,
+    number: int,
+    shape: Shape,
+    data: DataSet,
+    steps: int,
+    fields: dict[str, Any],
+    settings: Settings = (),
+) -> Timing:
     """Steps of the first stage of that phase, and of what alternates with it."""
-    config = configuration(what, shape, fields)
+    config = configuration(what, shape, fields, settings)
     learner = learner_of(config, data)
     device = learner.device
     with learner.at_work():

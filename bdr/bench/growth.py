@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bdr.assemble import choose_device
-from bdr.bench.cases import Shape, Timing, fields_of, random_images, time_case
+from bdr.bench.cases import Settings, Shape, Timing, fields_of, random_images, time_case
 from bdr.bench.tables import Measured, in_words, keep, measured_table
+from bdr.config import as_typed
 from bdr.describe import describe_device
 from bdr.errors import UsageError
 
@@ -35,15 +36,16 @@ def bench_growth(
     batch: int | None = None,
     steps: int | None = None,
     as_trained: bool = False,
+    settings: Settings = (),
 ) -> Measured:
     """A row a phase, each of a network of its own that was brought there without training."""
     where = choose_device(device)
     gpu = where.type == "cuda"
     shape = (ON_A_GPU if gpu else ON_A_CPU).up_to(phases - 1)
     fields = fields_of(what, where, engine or "auto", net, batch, as_trained)
-    data, measured = random_images(shape), Measured(title_of(what, fields, where), where)
+    data, measured = random_images(shape), Measured(title_of(what, fields, where, settings), where)
     for number in range(phases):
-        measured.add(row_of(time_case(what, number, shape, data, steps or (100 if gpu else 3), fields)))
+        measured.add(row_of(time_case(what, number, shape, data, steps or (100 if gpu else 3), fields, settings)))
     return measured
 
 
@@ -54,7 +56,8 @@ def check_phases(phases: int, extrapolate: int) -> None:
         raise UsageError(f"--extrapolate {extrapolate}: {phases} phases are measured; give as many or more")
 
 
-def title_of(what: str, fields: dict[str, Any], device: torch.device) -> str:
+def title_of(what: str, fields: dict[str, Any], device: torch.device, settings: Settings) -> str:
+    what = " ".join([what, *(f"{name}={as_typed(value)}" for name, value in settings)])
     return f"A step of {what}, {fields['net']}, phase by phase, {describe_device(device)['name']}, {fields['engine']}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bdr.cli.options import Device
+from bdr.cli.options import Device, Settings, typed_fields
 
 if TYPE_CHECKING:
     from bdr.bench.tables import Measured
@@ -121,7 +121,8 @@ def bench_scaling(
 
 @bench_app.command("growth")
 def bench_growth(
-    what: Annotated[str, typer.Argument(help="What grows: der, simple-der, dytox, ucir+aanet.")] = "der",
+    what: Annotated[str, typer.Argument(help="What grows: der, der-pruned, simple-der, dytox, ucir+aanet.")] = "der",
+    set_: Settings = None,
     phases: Annotated[int, typer.Option(help="Phases that are timed, one by one.")] = 5,
     extrapolate: Annotated[int, typer.Option(help="The number of phases that straight lines are drawn out to.")] = 50,
     engine: Annotated[str | None, typer.Option(help="eager, compile, graph.")] = None,
@@ -137,7 +138,9 @@ def bench_growth(
     from bdr.bench.growth import check_phases, show_growth
 
     check_phases(phases, extrapolate)
-    show_growth(measure(what, phases, device or "auto", engine, net, batch, steps, as_trained), extrapolate, out)
+    typed = list(typed_fields(set_).items())
+    measured = measure(what, phases, device or "auto", engine, net, batch, steps, as_trained, typed)
+    show_growth(measured, extrapolate, out)
 
 
 @bench_app.command("start")

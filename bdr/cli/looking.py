@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bdr.cli.options import AsJson, Device, Root, RunPath
+from bdr.cli.options import AsJson, Device, Root, RunPath, Weights
 from bdr.errors import UsageError
 
 
@@ -98,6 +98,7 @@ def predict(
     top: Annotated[int, typer.Option(min=1, help="How many classes to name of each.")] = 5,
     phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,
     readout: Annotated[str | None, typer.Option(help="cnn or nme; the method's own if not given.")] = None,
+    weights: Weights = None,
     device: Device = None,
     json: AsJson = False,
 ) -> None:
@@ -107,17 +108,18 @@ def predict(
     """
     from bdr.commands.looking import predict_pictures
 
-    predict_pictures(run, images, top, phase, readout, device, json)
+    predict_pictures(run, images, top, phase, readout, device, json, weights)
 
 
 def evaluate(
     run: RunPath,
     phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,
     root: Root = None,
+    weights: Weights = None,
     device: Device = None,
     json: AsJson = False,
 ) -> None:
     """Predict the test images anew with a kept model, and measure."""
     from bdr.commands.looking import evaluate_run
 
-    evaluate_run(run, phase, root, device, json)
+    evaluate_run(run, phase, root, device, json, weights)

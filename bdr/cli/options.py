@@ -21,6 +21,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, a
 RunsFolder = Annotated[Path, typer.Option("--runs", help="The folder that runs are kept in.")]
 OutFolder = Annotated[Path | None, typer.Option(help="The run directory itself, instead of one below --runs.")]
 Root = Annotated[Path | None, typer.Option(help=ROOT)]
+Weights = Annotated[Path | None, typer.Option(help="The file of the network's weights, if it has moved.")]
 Device = Annotated[str | None, typer.Option(help=DEVICE)]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")]
 Seeds = Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,1995; 3 is the one seed 3.")]

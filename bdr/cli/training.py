@@ -21,6 +21,7 @@ from bdr.cli.options import (
     Seeds,
     Settings,
     Until,
+    Weights,
     listed_seeds,
     one_or_several,
     stoppable,
@@ -66,11 +67,11 @@ def run(
     )
 
 
-def resume(run: RunPath, root: Root = None, device: Device = None) -> None:
+def resume(run: RunPath, root: Root = None, weights: Weights = None, device: Device = None) -> None:
     """Go on where a run stopped: after Ctrl-C, a kill, or a crash of the machine."""
     from bdr.commands.training import resume_run
 
-    resume_run(run, root, device, stoppable)
+    resume_run(run, root, device, stoppable, weights)
 
 
 def extend(

@@ -121,6 +121,7 @@ def predict_pictures(
     readout: str | None,
     device: str | None,
     as_json: bool,
+    weights: Path | None = None,
 ) -> None:
     """In plain lines, as they come: a table would cut the paths. A picture that is broken is told, and the rest too."""
     from bdr import api
@@ -132,6 +133,7 @@ def predict_pictures(
         err.print(f"warning: {problem}", markup=False, soft_wrap=True)
 
     options: dict[str, Any] = {"top": top, "phase": phase, "readout": readout, "device": device or "auto"}
+    options |= {"weights": weights}
     for image, classes in api.predict(path, images, **options, unreadable=pass_over):
         told.append(as_plain(image, classes))
         if not as_json:
@@ -157,10 +159,18 @@ def as_plain(image: Path, classes: Sequence[tuple[str, float]]) -> dict[str, Any
     return {"image": str(image), "classes": likely}
 
 
-def evaluate_run(path: Path, phase: int | None, root: Path | None, device: str | None, as_json: bool) -> None:
+def evaluate_run(
+    path: Path,
+    phase: int | None,
+    root: Path | None,
+    device: str | None,
+    as_json: bool,
+    weights: Path | None = None,
+) -> None:
     from bdr import api
 
-    fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
+    given = {"root": root, "device": device, "weights": weights}
+    fields: dict[str, Any] = {k: str(v) for k, v in given.items() if v is not None}
     number, found = api.evaluate(path, phase, **fields)
     if as_json:
         print(json.dumps({"phase": number} | found, indent=2))

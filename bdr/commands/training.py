@@ -123,8 +123,11 @@ class closing:
         self.listener.run_ends()
 
 
-def resume_run(path: Path, root: Path | None, device: str | None, stoppable: Stoppable) -> None:
-    fields: dict[str, Any] = {k: str(v) for k, v in {"root": root, "device": device}.items() if v is not None}
+def resume_run(
+    path: Path, root: Path | None, device: str | None, stoppable: Stoppable, weights: Path | None = None
+) -> None:
+    given = {"root": root, "device": device, "weights": weights}
+    fields: dict[str, Any] = {k: str(v) for k, v in given.items() if v is not None}
     if Run.open(path).whole:
         for line in (f"already done: {path}", *api.about_library(path)):
             out.print(line, markup=False, soft_wrap=True)

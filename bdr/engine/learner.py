@@ -17,6 +17,7 @@ from bdr.engine.analyse import gradient_norms
 from bdr.engine.fit import Fit, Fits, set_modes, set_moving
 from bdr.engine.objective import Objective, old_loss
 from bdr.engine.step import convolving_as, eager_between_steps, set_precision
+from bdr.losses import cross_entropy
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin
 from bdr.seeding import seed_of
@@ -124,9 +125,13 @@ class Learner:
             return Fits(main)
         self.wake(stage.alternate)
         place = f"{number}.{stage.alternate.name}"
-        aside = Fit(Objective(self.method, (), phase, stage.alternate), stage.alternate, place, pool, self.engine)
+        aside = Fit(self.plain_objective(phase, stage.alternate), stage.alternate, place, pool, self.engine)
         main.wake()
         return Fits(main, aside)
+
+    def plain_objective(self, phase: Phase, stage: Stage) -> Objective:
+        """What alternates weighs old and new classes alike: cross-entropy over all that were seen, and no plug-in."""
+        return Objective(self.method, (), phase, stage, criterion=cross_entropy)
 
     def wake(self, stage: Stage) -> None:
         """What the stage trains may move, and all that rests is in eval mode."""

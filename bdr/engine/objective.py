@@ -14,7 +14,7 @@ from bdr.losses import old_mass, softmax_loss
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin, compose
 from bdr.records.steps import CE_OLD
-from bdr.types import Batch, Outputs, Phase, Stage
+from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
 def checked(terms: object, method: Method) -> dict[str, Tensor]:
@@ -57,12 +57,13 @@ class Objective:
         phase: Phase,
         stage: Stage,
         watches: Sequence[Watch] = (old_loss,),
+        criterion: Classify | None = None,  # in the place of the method's own
     ) -> None:
         self.method, self.phase, self.watches = method, phase, watches
         self.plugins = [plugin for plugin in plugins if plugin.acts(phase, stage)]
         self.parts: list[nn.Module] = [method, *self.plugins]
         self.loss = getattr(method, stage.loss)
-        self.around = compose(method.criterion, self.plugins)
+        self.around = compose(criterion or method.criterion, self.plugins)
         self.weights = dict(method.weights(phase, stage))
         for plugin in self.plugins:
             self.weights.update(plugin.weights(phase, stage))

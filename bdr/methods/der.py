@@ -16,6 +16,8 @@ trained, channels whose gates are shut are removed.
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,10 @@ from bdr.methods.base import Method, check_more_than_zero, check_not_negative
 from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
 from bdr.methods.pressure import Pressure, wanted_share
 from bdr.nets import LinearHead, MakeNetwork, Network
+from bdr.nets.prunable import Prunable, threshold_for
 from bdr.types import Batch, Classify, Phase, Stage
+
+TOLERANCE = 0.1  # of the wanted size, before a warning says what came out
 
 
 def new_or_old(y: Tensor, old: int) -> Tensor:
@@ -110,9 +115,30 @@ class DER(Method):
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.finish_extractor()
 
+    @torch.no_grad()
+    def pass_for_trained(self) -> None:
+        super().pass_for_trained()
+        extractors = backbone_of(self.net)
+        if extractors.gates.there:
+            net = extractors.prunable()
+            wanted = self.keep * net.size(net.full)
+            extractors.gates.e.sub_(threshold_for(net, extractors.gates.groups(), wanted))
+
     def finish_extractor(self) -> None:
         """Nothing of it is left that training alone needs: neither the auxiliary classifier nor what gates shut out."""
         self.auxiliary.lay_out({"classes": 0, "dim": 0})
         gates = backbone_of(self.net).gates
         if gates.there:
             prune(self.net, gates.kept())
+            warn_of_another_size(backbone_of(self.net).prunable(), self.keep)
+
+
+def warn_of_another_size(net: Prunable, keep: float) -> None:
+    """The controller needs epochs to close as many gates as it should, and to open those that are missed."""
+    left = net.size(net.widths) / net.size(net.full)
+    if abs(left - keep) > TOLERANCE * keep:
+        warnings.warn(
+            f"pruning left {left:.1%} of an extractor, where der.keep = {keep:g} wants {keep:.1%}: gates need more "
+            "epochs to get there (--set stage.main.epochs=...), or a keep that is nearer",
+            stacklevel=2,
+        )

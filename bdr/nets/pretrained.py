@@ -28,6 +28,15 @@ def checksum(path: str, how_to_get: str) -> str:
         raise ValueError(f"weights '{path}' cannot be read ({error.strerror})") from None
 
 
+def refuse_another(path: str, found: str, wanted: str | None) -> None:
+    """A file that was damaged on its way, or is of another release, has the right names and shapes all the same."""
+    if wanted is not None and wanted.lower() != found:
+        raise ValueError(
+            f"weights '{path}' have sha256 {found}, and sha256 = {wanted} is asked for: download the file anew, or ask "
+            "for the sum that it has"
+        )
+
+
 def read_weights(path: str, wanted: Mapping[str, Tensor], ignored: str) -> dict[str, Tensor]:
     """The tensors of a file, which are those that are wanted; names that begin with `ignored` may be there too."""
     try:

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from bdr.errors import BdrError
 from bdr.nets.base import Backbone, Features
-from bdr.nets.pretrained import checksum, read_weights
+from bdr.nets.pretrained import checksum, read_weights, refuse_another
 from bdr.types import ImageShape
 
 RANDOM = "random"  # given for weights: nothing is read, and that is meant
 MODEL = "vit_base_patch16_224.augreg_in21k"  # of timm
 HOW_TO_GET = (
     f"download model.safetensors from https://huggingface.co/timm/{MODEL}, keep it where you like, "
-    "and type --set vit-b16.weights=FOLDER/model.safetensors"
+    "and type --set vit-b16.weights=FOLDER/model.safetensors; for a run that is there, --weights with where it is now"
 )
 
 
@@ -79,7 +79,15 @@ class VisionTransformer(Backbone):
     """Patches and a class token, with learnt positions, through equal blocks; the features are the class token's."""
 
     def __init__(
-        self, channels: int, size: int, patch: int, embed: int, depth: int, heads: int, weights: str | None = None
+        self,
+        channels: int,
+        size: int,
+        patch: int,
+        embed: int,
+        depth: int,
+        heads: int,
+        weights: str | None = None,
+        sha256: str | None = None,
     ) -> None:
         super().__init__()
         check_sizes(size, patch, embed, depth, heads)
@@ -92,9 +100,11 @@ class VisionTransformer(Backbone):
         self.register_state_dict_post_hook(leave_out)
         self.register_load_state_dict_pre_hook(fill_in)
         if weights in (None, RANDOM):
+            refuse_sum_alone(sha256)
             initialise(self)
         else:
             self.source = checksum(str(weights), HOW_TO_GET)
+            refuse_another(str(weights), self.source, sha256)
             self.load_state_dict(read_weights(str(weights), self.state_dict(), ignored="head."))
 
     def layout(self) -> dict[str, Any]:
@@ -155,6 +165,11 @@ def check_sizes(size: int, patch: int, embed: int, depth: int, heads: int) -> No
         raise ValueError(f"embed = {embed} is not allowed: it is a multiple of heads = {heads}")
 
 
+def refuse_sum_alone(sha256: str | None) -> None:
+    if sha256 is not None:
+        raise ValueError(f"sha256 = {sha256} is the sum of a file of weights, and none is named: set weights too")
+
+
 def initialise(vit: VisionTransformer) -> None:
     """Normal with variance 1 / D: tokens neither fade nor grow on their way, whatever the width."""
     for parameter in (p for p in vit.parameters() if p.dim() > 1):
@@ -191,10 +206,11 @@ def vit_b16(
     embed: int = 768,
     depth: int = 12,
     heads: int = 12,
+    sha256: str | None = None,
 ) -> VisionTransformer:
     """ViT-B/16 for images of 224 x 224 pixels, to which others are resized: 768 features, 85.80 M parameters."""
     without_maps(maps)
-    return VisionTransformer(3, size, patch, embed, depth, heads, weights)
+    return VisionTransformer(3, size, patch, embed, depth, heads, weights, sha256)
 
 
 def vit_tiny(
@@ -207,7 +223,8 @@ def vit_tiny(
     embed: int = 64,
     depth: int = 5,
     heads: int = 4,
+    sha256: str | None = None,
 ) -> VisionTransformer:
     """A vision transformer for images of a few pixels, with random weights: 64 features, 0.25 M parameters."""
     without_maps(maps)
-    return VisionTransformer(shape.channels, size, patch, embed, depth, heads, weights)
+    return VisionTransformer(shape.channels, size, patch, embed, depth, heads, weights, sha256)

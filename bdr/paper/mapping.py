@@ -76,6 +76,12 @@ SAMPLING_NOTE = (
     "Balanced sampling: what the paper prints (22 and 15 %) is implausible, any usual way of doing it lands far "
     "higher; so a result above it is expected there, and says nothing."
 )
+# The paper prints R exemplars a class; "{total}" would be the other reading, that of AANet's README.
+AANET_MEMORY = "{R}/class"
+AANET_NOTE = (
+    "AANet on CIFAR-100 is run with the printed R exemplars a class. The commands of its README have a fixed total of "
+    "100 R, and the printed numbers may have been made so: the recipe aanet-readme has that memory."
+)
 SETTING = ("dataset", "B", "S", "R", "memory", "metric")  # what rows that are compared have in common
 EXTRACTOR = 11.17  # million parameters of ResNet-18, one of DER's extractors before it is pruned
 LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # tables 1 and 9 do not say; it is the setting of all the others
@@ -116,11 +122,6 @@ def plain(value: Any) -> str:
     return str(list(value)).replace(" ", "") if isinstance(value, tuple) else str(value)
 
 
-AANET_MEMORY = (
-    "AANet's CIFAR-100 numbers may have been made with a fixed total memory of 100 R, as the commands of its README "
-    "have it, and not with the printed R a class; to run it all the same, the recipe aanet has 20 a class, "
-    "aanet-readme a total of 2000"
-)
 DASHED = "the paper prints a dash"
 AS_PRINTED: tuple[tuple[Callable[[Cell], bool], str], ...] = (
     (lambda cell: cell.value is None and cell.printed, DASHED),
@@ -132,7 +133,6 @@ AS_PRINTED: tuple[tuple[Callable[[Cell], bool], str], ...] = (
         lambda cell: cell.base == "simple-DER" and cell.dataset == "ImageNet-Subset",
         "simple-DER's ImageNet-Subset cells repeat those of E2E: a copying error",
     ),
-    (lambda cell: cell.base.startswith("AANet") and cell.dataset == "CIFAR-100", AANET_MEMORY),
 )
 
 
@@ -206,11 +206,23 @@ def wanted(cell: Cell, spec: str, settings: list[tuple[str, Any]], formula: str)
     """A run in the protocol of the cell's own table."""
     if "bdr" in spec.split("+"):
         settings = [*settings, ("bdr.formula", formula)]
-    limit = LIMIT if cell.B is None else {"B": cell.B, "S": cell.S, "memory": cell.memory}
-    memory = "all" if cell.base == "Bound" else limit["memory"]
-    scenario = (("base", limit["B"]), ("step", limit["S"]), ("memory", memory))
+    base, step = (LIMIT["B"], LIMIT["S"]) if cell.B is None else (cell.B, cell.S)
+    scenario = (("base", base), ("step", step), ("memory", memory_of(cell)))
     fields, training = frame_of(cell.table, SPECS[cell.base], spec)
     return Wanted(spec, DATA[cell.dataset], (*scenario, *fields), (*training, *without_defaults(settings)))
+
+
+def memory_of(cell: Cell) -> Any:
+    if cell.base == "Bound":
+        return "all"
+    if is_aanet(cell) and cell.R is not None:
+        return AANET_MEMORY.format(R=cell.R, total=cell.R * CLASSES[DATA[cell.dataset]])
+    return LIMIT["memory"] if cell.B is None else cell.memory
+
+
+def is_aanet(cell: Cell) -> bool:
+    """With CwD or without."""
+    return cell.base.partition("+")[0] == "AANet"
 
 
 @cache

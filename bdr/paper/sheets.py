@@ -7,7 +7,7 @@ from typing import Any
 
 from bdr.metrics import OverSeeds
 from bdr.paper.cells import LOSSES, Cell
-from bdr.paper.mapping import DER_NOTE, SAMPLING, SAMPLING_NOTE, Wanted
+from bdr.paper.mapping import AANET_NOTE, DER_NOTE, SAMPLING, SAMPLING_NOTE, Wanted, is_aanet
 from bdr.paper.schedule import Job, Schedule
 from bdr.paper.verdicts import ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, UNPRINTED, Judged
 from bdr.report.sheets import Sheet
@@ -124,6 +124,7 @@ def circumstances(judged: Sequence[Judged]) -> list[str]:
     """What one must know of the numbers themselves: only what occurs among them."""
     cells = [each.cell for each in judged if each.wanted]
     occurring = {
+        AANET_NOTE: any(map(is_aanet, cells)),
         SAMPLING_NOTE: any(SAMPLING in cell.parts for cell in cells),
         "T7 has no row without BDR: gains are over that of T4.": any(c.table == "T7" for c in cells),
         DER_NOTE: any(cell.table == "T2" for cell in cells),

@@ -6,9 +6,9 @@ have learnable scales, and a plastic one, all of which learns. Level by level (e
     h_l = a_l stable_l(h_{l-1})  +  (1 - a_l) plastic_l(h_{l-1})
 
 The branches learn by the method's own objective with the a_l at rest. The a_l, 0.5 at first and not bounded, learn
-after every epoch, with the branches at rest, by the classification loss alone on a balanced draw: all exemplars, and as
-many images of each new class, chosen anew each time. The published code does this at a rate of 1e-8, at which they
-hardly move.
+after every epoch, with the branches at rest, by cross-entropy over all seen classes on a balanced draw: all exemplars,
+and as many images of each new class, chosen anew each time. The published code does this at a rate of 1e-8, at which
+they hardly move.
 """
 
 from __future__ import annotations

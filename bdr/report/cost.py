@@ -12,20 +12,24 @@ from bdr.report.groups import Group, by_protocol
 from bdr.report.html import Html
 from bdr.report.results import keyed_tables, section
 from bdr.report.sheets import Sheet
-from bdr.report.tables import NOTHING, number
+from bdr.report.tables import NOTHING, counted, number
 
 READING = (
     "Medians over the runs of a row: seconds of a phase after the first, with its evaluation; images a second in "
-    "training; the whole run; parameters that are kept for inference at the end. "
+    "training; the whole run; parameters that are kept for inference at the end, and on average over phases. "
     "Compare times only on the same device, and where runs did not share it."
 )
-HEADER = ["method", "seconds a phase", "images a second", "minutes in all", "parameters", "device", "engine"]
+SIZES = ("parameters_final", "parameters_average")
+HEADER = [
+    *("method", "seconds a phase", "images a second", "minutes in all"),
+    *("parameters", "on average", "device", "engine"),
+]
 
 
 def cost(groups: list[Group]) -> Html:
     """A table a protocol, a row a method."""
     sheets = [
-        Sheet("Speed and cost", HEADER, [_row(group) for group in each], texts=(0, 5, 6))
+        Sheet("Speed and cost", HEADER, [_row(group) for group in each], texts=(0, 6, 7))
         for each in by_protocol(groups)
     ]
     return section("Speed and cost", keyed_tables(groups, sheets), reading=READING, name="cost")
@@ -38,7 +42,7 @@ def _row(group: Group) -> list[str]:
         number(median(_seconds(run) for run in runs), 1),
         counted(median(images_per_second(run) for run in runs)),
         number(median(sum(line.get("seconds") or 0 for line in run.phases) / 60 for run in runs), 1),
-        counted(median(run.phases[-1].get("parameters") for run in runs)),
+        *(counted(median(each.get(name) for each in group.summaries)) for name in SIZES),
         _said(device_name(run) for run in runs),
         _said(str(run.info.get("engine") or NOTHING) for run in runs),
     ]
@@ -58,10 +62,6 @@ def images_per_second(run: Run) -> float | None:
     """The median over epochs of later phases: the first epoch of a run compiles and warms up."""
     later = [line.get("images_per_second") for line in run.epochs if line.get("phase")]
     return median(later or [line.get("images_per_second") for line in run.epochs])
-
-
-def counted(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:,.0f}"
 
 
 def device_name(run: Run) -> str:

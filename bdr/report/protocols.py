@@ -141,8 +141,9 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 def dotted(run: Run, settings: dict[str, Any]) -> dict[str, Any]:
     found = {f"{owner}.{name}": value for owner, mine in settings.items() for name, value in (mine or {}).items()}
-    if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay
-        found.pop(f"{run.protocol.get('net')}.weights", None)
+    if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay and whatever was asked for
+        for name in ("weights", "sha256"):
+            found.pop(f"{run.protocol.get('net')}.{name}", None)
     return found
 
 

@@ -62,6 +62,11 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")  # noqa: RUF001
 
 
+def counted(value: float | None) -> str:
+    """`11,220,132`"""
+    return NOTHING if value is None else f"{value:,.0f}"
+
+
 def with_spread(value: OverSeeds, sign: bool = False) -> str:
     """`68.37 ± 0.21`, or the number alone for one seed."""
     text = number(value.mean, sign=sign)
@@ -153,7 +158,8 @@ def run_sheet(run: Run, readout: str | None = None) -> Sheet:
     notes += [] if run.done else [f"Not finished: {len(run.phases)} of {len(run.info['phases'])} phases."]
     notes += [f"Code {code_of(run)}."] if code_of(run) else []
     held = ["held out"] if has_validation(run) else []
-    header = ["phase", "seen", "accuracy", *held, "top-5", "old", "new", "seconds", "new classes"]
+    size = ["parameters"] if has_sizes(run) else []
+    header = ["phase", "seen", "accuracy", *held, "top-5", "old", "new", "seconds", *size, "new classes"]
     return Sheet(f"{run.title}, seed {run.seed} ({readout})", header, rows, notes, texts=(len(header) - 1,))
 
 
@@ -167,12 +173,17 @@ def has_validation(run: Run) -> bool:
     return any(line.get("val") for line in run.phases)
 
 
+def has_sizes(run: Run) -> bool:
+    return any(line.get("parameters") is not None for line in run.phases)
+
+
 def _phase_row(run: Run, line: dict[str, Any], readout: str) -> list[str]:
     held = ("val",) if has_validation(run) else ()
     parts = ("accuracy", *held, "top5", "accuracy_old", "accuracy_new")
     cells = [number((line.get(part) or {}).get(readout)) for part in parts]
+    size = [counted(line.get("parameters"))] if has_sizes(run) else []
     names = shortened(class_names(run, line["phase"]), 4)
-    return [str(line["phase"]), str(line["seen"]), *cells, number(line.get("seconds"), 0), names]
+    return [str(line["phase"]), str(line["seen"]), *cells, number(line.get("seconds"), 0), *size, names]
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
