@@ -30,7 +30,7 @@ from bdr.report import (
 )
 from bdr.report.cost import cost
 from bdr.report.groups import group_runs, protocol_notes
-from bdr.report.protocols import cut_short
+from bdr.report.protocols import BEFORE_TOLD, FIRST_FIELDS, cut_short
 from bdr.types import Stage
 
 
@@ -305,7 +305,8 @@ class StageOfTomorrow(Stage):
 def seeds_of_two_versions(folder, monkeypatch, **changed):
     """Records of the same settings: before stages told what they are given, with that, and with a field more."""
     plain = Stage(epochs=20)
-    runs = [make_run(folder / "old", seed=1, config={"stage": asdict(plain)})]
+    first = {name: value for name, value in asdict(plain).items() if name in (*FIRST_FIELDS, *BEFORE_TOLD)}
+    runs = [make_run(folder / "old", seed=1, config={"stage": first})]
     runs += [make_run(folder / "new", seed=2, config={"stage": asdict(plain)}, told_stage=told(plain))]
     monkeypatch.setattr(describe, "Stage", StageOfTomorrow)
     later = StageOfTomorrow(epochs=20, **changed)
