@@ -1,0 +1,115 @@
+"""Equations 1 to 5 of BDR (arXiv 2308.01698) as functions of tensors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bdr.fusing import fused
+
+FORMULAS = ("corrected", "released", "anchored")
+SMALLEST_SPREAD = 1e-12  # images of a class may all be alike, and 1/0 must never get through
+
+
+def memberships(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """(B, K) weights of samples in classes: one-hot for ids, the mixture itself after mix-up."""
+    if y.dim() == 2:
+        return y.to(dtype)
+    return (y[:, None] == torch.arange(classes, device=y.device)).to(dtype)
+
+
+def squared_distances(features: Tensor, means: Tensor, y: Tensor) -> Tensor:
+    """(B, 1) squared distance of every sample to its own class mean; (B, K) to all of them for mixed targets."""
+    if y.dim() == 1:
+        return (features - means[y]).square().sum(1, keepdim=True)
+    return torch.cdist(features, means, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def frequency(count: Tensor) -> Tensor:
+    """psi, equation 1."""
+    return count / count.sum()
+
+
+def compensation(spread: Tensor) -> Tensor:
+    """omega, equation 2."""
+    inverse = 1 / spread.clamp(min=SMALLEST_SPREAD)
+    return inverse / inverse.sum()
+
+
+def typical_where_unknown(spread: Tensor, count: Tensor) -> Tensor:
+    """A class with a single image has no spread of its own: it gets the mean of the others'.
+
+    Left at zero, its omega would be one and that of all other classes nothing.
+    """
+    known = (count > 1).to(spread.dtype)
+    typical = (spread * known).sum() / known.sum().clamp(min=1)
+    return torch.where(count > 1, spread, typical)
+
+
+def mix(share: float, psi: Tensor, omega: Tensor) -> Tensor:
+    """pi, equation 3."""
+    return share * psi + (1 - share) * omega
+
+
+def last_to_appear(y: Tensor) -> Tensor:
+    """(1,) the class whose first sample comes last in the batch."""
+    first = (y[:, None] == y[None, :]).int().argmax(1)
+    return y.gather(0, first.argmax(0, keepdim=True))
+
+
+def centred(pi: Tensor, tau: float, formula: str) -> Tensor:
+    """tau ln(K pi); the released code adds 1e-12 inside its logarithm."""
+    log = torch.log(pi**tau + 1e-12) if formula == "released" else tau * torch.log(pi)
+    return log + tau * torch.log(torch.ones_like(pi).sum())  # K as a tensor: it grows, and the code is compiled once
+
+
+class Statistics(NamedTuple):
+    """What moves with every batch."""
+
+    mean: Tensor  # (K, D) running class means of the features
+    spread: Tensor  # (K,) running mean squared distance to the class mean
+    offset: Tensor  # (K,) what is added to the logits
+
+
+@fused(count=0, mean=0, spread=0, offset=0, initial=0, y=1)
+def moved(
+    features: Tensor,
+    y: Tensor,
+    count: Tensor,
+    mean: Tensor,
+    spread: Tensor,
+    offset: Tensor,
+    initial: Tensor,
+    m_prime: float,
+    beta: float,
+    tau: float,
+    formula: str,
+) -> Statistics:
+    """The statistics after one batch: equations 4 and 5. A batch that is not finite moves nothing."""
+    before, finite = Statistics(mean, spread, offset), features.isfinite().all()
+    member = memberships(y, len(count), mean.dtype)
+    here = member.sum(0)
+    keep = count / (count + here)
+    mean = keep[:, None] * mean + (member.T @ features) / (count + here)[:, None]
+    spread = moved_spread(features, y, member, here, keep, mean, spread, formula)
+    pi = mix(m_prime, frequency(count), compensation(spread))
+    if formula == "anchored":
+        offset = centred(beta * initial + (1 - beta) * pi, tau, formula)
+    else:
+        offset = offset.lerp(centred(pi, tau, formula), 1 - beta)
+    after = Statistics(mean, spread, offset)
+    return Statistics(*(torch.where(finite, new, old) for new, old in zip(after, before, strict=True)))
+
+
+def moved_spread(
+    features: Tensor, y: Tensor, member: Tensor, here: Tensor, keep: Tensor, mean: Tensor, spread: Tensor, formula: str
+) -> Tensor:
+    total = (member * squared_distances(features, mean, y)).sum(0)
+    in_batch = total / here.clamp(min=SMALLEST_SPREAD)
+    if formula == "released":  # the released code's slip: every class moves at the pace of a single one
+        keep = keep.gather(0, last_to_appear(y)) if y.dim() == 1 else keep
+    # One sample tells nothing of a spread; a mixed batch has soft counts, so the bound lies between one and two.
+    fewest = 0.0 if formula == "anchored" else 1.5
+    return torch.where(here > fewest, keep * spread + (1 - keep) * in_batch, spread)

@@ -1,0 +1,146 @@
+"""BDR as a module: the offset, the running statistics behind it, and what moves them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bdr.balance.equations import (
+    FORMULAS,
+    centred,
+    compensation,
+    frequency,
+    memberships,
+    mix,
+    moved,
+    squared_distances,
+    typical_where_unknown,
+)
+from bdr.balance.given import classes_of, refuse_shapes, refuse_strangers, refuse_unfinite
+from bdr.balance.ranks import gathered, gathered_shares
+
+COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
+
+
+class BDR(nn.Module):
+    """The offset and the running statistics behind it: buffers only, changed in place, never read by the host."""
+
+    count: Tensor  # (K,) training images of each class in this phase
+    mean: Tensor  # (K, D) running class means of the features
+    spread: Tensor  # (K,) running mean squared distance to the class mean
+    initial: Tensor  # (K,) pi at the start of the phase
+    offset: Tensor  # (K,) what is added to the logits
+
+    def __init__(
+        self,
+        m: float = 0.8,
+        m_prime: float = 0.8,
+        beta: float = 0.99,
+        tau: float = 1.0,
+        formula: str = "corrected",
+        components: str = "cr+dc+momentum",
+        across_ranks: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value in {"m": m, "m_prime": m_prime, "beta": beta}.items():
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} = {value} is not in [0, 1]")
+        if not 0 <= tau < float("inf"):
+            raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
+        if formula not in FORMULAS:
+            raise ValueError(f"no formula '{formula}'; there are {', '.join(FORMULAS)}")
+        if components not in COMPONENTS:
+            raise ValueError(f"no components '{components}'; there are {', '.join(COMPONENTS)}")
+        self.m, self.m_prime = (1.0, 1.0) if components == "cr" else (m, m_prime)
+        self.beta = 0.0 if components == "cr+dc" else beta
+        self.tau, self.formula, self.across_ranks = tau, formula, across_ranks
+        self.reserve(0, 0)
+
+    def reserve(self, classes: int, dim: int) -> None:
+        """Room for the statistics of so many classes; all of it is filled by `begin`, or by loading a state."""
+        like = self.mean if "mean" in self._buffers else torch.zeros(0)
+        for name in ("count", "spread", "initial", "offset"):
+            self.register_buffer(name, like.new_zeros(classes))
+        self.register_buffer("mean", like.new_zeros(classes, dim))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Makes room first: a state may hold more classes than this module has seen."""
+        if (mean := state_dict.get(f"{prefix}mean")) is not None:
+            self.reserve(*mean.shape)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        shares = f"m={self.m}, m_prime={self.m_prime}, beta={self.beta}, tau={self.tau}"
+        return f"{shares}, formula={self.formula!r}, classes={self.classes}"
+
+    @property
+    def classes(self) -> int:
+        return len(self.count)
+
+    @torch.no_grad()
+    def begin(self, labels: Tensor, features: Tensor, classes: int | None = None) -> None:
+        """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included.
+
+        With `across_ranks` each rank gives its own share of them.
+        """
+        refuse_shapes(labels, features)
+        if self.across_ranks:
+            labels, features = gathered_shares(labels), gathered_shares(features.detach())
+        classes = classes_of(labels, classes)
+        refuse_unfinite(features)
+        labels = labels.long() if labels.dim() == 1 else labels  # bytes as an index would be a mask
+        # Half precision would let running statistics overflow, and forget small steps.
+        features = features.detach().to(torch.promote_types(features.dtype, torch.float32))
+        member = memberships(labels, classes, features.dtype)
+        count = member.sum(0)
+        if bool((count == 0).any()):
+            empty = (count == 0).nonzero().flatten().tolist()
+            raise ValueError(f"BDR needs at least one image of every class; there is none of {empty}")
+        self.count, self.mean = count, member.T @ features / count[:, None]
+        spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
+        self.spread = typical_where_unknown(spread, self.count)
+        self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
+        self.offset = centred(self.initial, self.tau, self.formula)
+
+    @torch.no_grad()
+    def observe(self, features: Tensor, y: Tensor) -> None:
+        """Moves mean, spread and offset by one batch, in place; one that is not finite moves nothing.
+
+        Loss scaling in half precision skips such steps and goes on, and statistics that took them in never recover.
+        """
+        features = features.detach().to(self.mean.dtype)
+        if self.across_ranks:
+            features, y = gathered(features), gathered(y)
+        before = (self.count, self.mean, self.spread, self.offset, self.initial)
+        after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
+        torch._foreach_copy_([self.mean, self.spread, self.offset], list(after))
+
+    def check(self, logits: Tensor, features: Tensor, y: Tensor) -> None:
+        """Shapes that would broadcast in silence, or fail after the statistics have moved; ids that are no classes."""
+        batch, (classes, dim) = len(logits), self.mean.shape
+        if logits.shape != (batch, classes):
+            raise ValueError(
+                f"logits are {tuple(logits.shape)} and begin() saw {classes} classes, so ({batch}, {classes}) is "
+                "expected; call begin() at the start of every phase"
+            )
+        if features.shape != (batch, dim):
+            raise ValueError(f"features are {tuple(features.shape)}, and ({batch}, {dim}) is expected")
+        if y.shape not in ((batch,), (batch, classes)):
+            raise ValueError(
+                f"targets are {tuple(y.shape)}: ids ({batch},) or mixtures ({batch}, {classes}) are expected"
+            )
+        refuse_strangers(y, classes)
+
+    def forward(self, logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
+        """Observes the batch, then returns its balanced logits; plain logits in eval mode and before any `begin`."""
+        if not self.training:
+            return logits
+        if self.classes == 0:
+            warnings.warn("BDR rests until begin(labels, features) is called; that is right in a first phase only")
+            return logits
+        self.check(logits, features, y)
+        self.observe(features, y)
+        return logits + self.offset.to(logits.dtype)
