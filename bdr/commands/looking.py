@@ -132,8 +132,8 @@ def predict_pictures(
         told.append({"image": str(problem.path), "error": str(problem)})
         err.print(f"warning: {problem}", markup=False, soft_wrap=True)
 
-    options: dict[str, Any] = {"top": top, "phase": phase, "readout": readout, "device": device or "auto"}
-    options |= {"weights": weights}
+    options: dict[str, Any] = {"top": top, "phase": phase, "readout": readout, "weights": weights}
+    options |= {"device": device or "auto"}
     for image, classes in api.predict(path, images, **options, unreadable=pass_over):
         told.append(as_plain(image, classes))
         if not as_json:

@@ -104,7 +104,11 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
 
 def ends_half_written(path: Path) -> bool:
     """Whether a killed process, or one that is just writing, left half a line at the end of a file."""
-    return path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+    if not path.exists() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() != b"\n"
 
 
 def json_object(content: bytes, source: str) -> dict[str, Any]:

@@ -32,16 +32,14 @@ def run_folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
     Links are not followed, hidden folders and runs are not searched for others; what a run under way removes meanwhile
     is passed over.
     """
-    for folder, names, is_run in _folders(root):
+    for folder, names, is_run in folders(root):
         if is_run:
             yield folder, names
 
 
-def empty_folders(root: Path) -> Iterator[Path]:
-    """Folders with the name of a run and nothing in them, as one leaves that was killed before its first record."""
-    for folder, names, _ in _folders(root):
-        if NAMED_LIKE_A_RUN.fullmatch(folder.name) and not any(map(is_content, names)):
-            yield folder
+def is_left_empty(folder: Path, names: list[str]) -> bool:
+    """Whether it has the name of a run and nothing in it, as one leaves that was killed before its first record."""
+    return NAMED_LIKE_A_RUN.fullmatch(folder.name) is not None and not any(map(is_content, names))
 
 
 def is_content(name: str) -> bool:
@@ -49,7 +47,7 @@ def is_content(name: str) -> bool:
     return name != LOCK and not name.endswith(".partial")
 
 
-def _folders(root: Path) -> Iterator[tuple[Path, list[str], bool]]:
+def folders(root: Path) -> Iterator[tuple[Path, list[str], bool]]:
     """Every folder that is looked into, what is in it, and whether it looks like a run."""
     for folder, inner, files in os.walk(root):
         names = inner + files

@@ -11,9 +11,10 @@ import numpy as np
 
 from bdr.errors import BdrError, UsageError
 from bdr.records.files import damaged, ends_half_written, json_lines, json_object, load_npz, read_bytes
-from bdr.records.folders import empty_folders, is_begun, is_done, run_folders
+from bdr.records.folders import folders, is_begun, is_done, is_left_empty
 from bdr.records.steps import ANALYSIS, STEPS
 
+LEFT_EMPTY = "it is empty, left by a run that ended before its first record; begin that run anew, or remove the folder"
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
 OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
 EXEMPLARS = "exemplars.json"
@@ -184,14 +185,16 @@ def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
     """
     if not Path(root).is_dir():
         raise UsageError(f"{root} is not a folder: name the folder that the runs are in")
-    runs, warnings = [], []
-    for folder, _ in run_folders(Path(root)):
+    runs, warnings, empty = [], [], []
+    for folder, names, is_run in folders(Path(root)):
+        if not is_run:
+            empty += [folder] * is_left_empty(folder, names)
+            continue
         try:
             runs.append(open_whole(folder, begun))
         except (BdrError, OSError) as error:
             warnings.append(f"skipped {folder}: {error}")
-    left = "it is empty, left by a run that ended before its first record; begin that run anew, or remove the folder"
-    return runs, warnings + [f"skipped {folder}: {left}" for folder in empty_folders(Path(root))]
+    return runs, [*warnings, *(f"skipped {folder}: {LEFT_EMPTY}" for folder in empty)]
 
 
 def differing(protocols: list[dict[str, Any]]) -> dict[str, list[Any]]:
