@@ -46,3 +46,16 @@ def shortened(names: Sequence[object], most: int = 5) -> str:
     rest = len(names) - most
     shown = ", ".join(map(str, names if rest <= 1 else names[:most]))
     return shown if rest <= 1 else f"{shown} and {rest} more"
+
+
+def check_more_than_zero(**settings: float) -> None:
+    for name, value in settings.items():
+        if not value > 0:
+            raise ValueError(f"{name} = {value} is not allowed: it is more than 0")
+
+
+def check_not_negative(**settings: float) -> None:
+    """Weights and the like: less than nothing would make a loss pull the other way."""
+    for name, value in settings.items():
+        if not value >= 0:
+            raise ValueError(f"{name} = {value} is not allowed: it is 0 or more")

@@ -100,19 +100,6 @@ def accustom(net: nn.Module, pool: Pool, batch: int = 128) -> None:
         net(pool.store.plain(rows))
 
 
-def check_more_than_zero(**settings: float) -> None:
-    for name, value in settings.items():
-        if not value > 0:
-            raise ValueError(f"{name} = {value} is not allowed: it is more than 0")
-
-
-def check_not_negative(**settings: float) -> None:
-    """Weights and the like: less than nothing would make a loss pull the other way."""
-    for name, value in settings.items():
-        if not value >= 0:
-            raise ValueError(f"{name} = {value} is not allowed: it is 0 or more")
-
-
 def classified_and_distilled(
     net: nn.Module, teacher: nn.Module, batch: Batch, phase: Phase, classify: Classify, temperature: float
 ) -> dict[str, Tensor]:

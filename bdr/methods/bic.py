@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, check_more_than_zero, check_not_negative, classified_and_distilled
+from bdr.errors import check_more_than_zero, check_not_negative
+from bdr.methods.base import Method, classified_and_distilled
 from bdr.nets import Head, LinearHead, MakeNetwork, Network, Resumable, Teacher
 from bdr.types import Batch, Classify, Phase, Stage
 

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.losses import softmax_loss
-from bdr.methods.base import Method, check_more_than_zero, check_not_negative
+from bdr.methods.base import Method
 from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
 from bdr.methods.pressure import Pressure, wanted_share
 from bdr.nets import LinearHead, MakeNetwork, Network

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.errors import check_not_negative
 from bdr.losses import binary, distillation, one_hot
-from bdr.methods.base import Method, check_not_negative
+from bdr.methods.base import Method
 from bdr.nets import MakeNetwork, Network, Teacher, TokenHeads
 from bdr.nets.dytox import TokenTransformer
 from bdr.types import Batch, Classify, Outputs, Phase, Stage

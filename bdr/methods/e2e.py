@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
 from bdr.losses import distillation
-from bdr.methods.base import Method, check_more_than_zero, check_not_negative
+from bdr.methods.base import Method
 from bdr.nets import LinearHead, MakeNetwork, Network, Resumable, Teacher
 from bdr.types import Batch, Classify, Clock, Phase, Stage
 

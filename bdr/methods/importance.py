@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool, evaluating
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
-from bdr.methods.base import Method, Present, check_more_than_zero, check_not_negative
+from bdr.methods.base import Method, Present
 from bdr.nets import LinearHead, MakeNetwork, Network
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 

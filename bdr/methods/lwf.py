@@ -11,7 +11,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, Present, check_more_than_zero, check_not_negative, classified_and_distilled
+from bdr.errors import check_more_than_zero, check_not_negative
+from bdr.methods.base import Method, Present, classified_and_distilled
 from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 

@@ -27,9 +27,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
 from bdr.losses import cosine_distance, one_hot
-from bdr.methods.base import Method, check_more_than_zero, check_not_negative
+from bdr.methods.base import Method
 from bdr.nets import MakeNetwork, Network, ProxyHead, Teacher
 from bdr.nets.proxies import kmeans
 from bdr.seeding import generator

@@ -13,7 +13,8 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, Present, check_not_negative
+from bdr.errors import check_not_negative
+from bdr.methods.base import Method, Present
 from bdr.nets import LinearHead, MakeNetwork, Network, VisionTransformer
 from bdr.nets.vit import HOW_TO_GET
 from bdr.types import Batch, Classify, Outputs, Phase, Stage

@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
 from bdr.losses import one_hot
-from bdr.methods.base import Method, accustom, check_more_than_zero, check_not_negative
+from bdr.methods.base import Method, accustom
 from bdr.nets import LinearHead, MakeNetwork, Network, PathNet, Teacher
 from bdr.seeding import generator
 from bdr.types import Batch, Classify, Phase, Stage

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.losses import distillation
-from bdr.methods.base import Method, accustom, check_more_than_zero, check_not_negative
+from bdr.methods.base import Method, accustom
 from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
 from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.nets.base import BatchNorm

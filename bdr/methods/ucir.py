@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
 from bdr.losses import cosine_distance, masked_mean
-from bdr.methods.base import Method, check_more_than_zero, check_not_negative
+from bdr.methods.base import Method
 from bdr.nets import CosineHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 

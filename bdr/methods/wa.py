@@ -18,7 +18,8 @@ from functools import partial
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.methods.base import Method, check_more_than_zero, classified_and_distilled
+from bdr.errors import check_more_than_zero
+from bdr.methods.base import Method, classified_and_distilled
 from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.types import Batch, Classify, Clock, Phase, Stage
 

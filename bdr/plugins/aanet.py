@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bdr.data.pool import Census
-from bdr.errors import UsageError
+from bdr.errors import UsageError, check_more_than_zero
 from bdr.nets import Levelled, MakeNetwork, Network, TwoBranches
 from bdr.nets.base import H
 from bdr.plugins.base import Plugin
@@ -42,8 +42,7 @@ class AANet(Plugin):
 
     def __init__(self, aggregation_lr: float = 1e-8) -> None:
         super().__init__()
-        if aggregation_lr <= 0:
-            raise ValueError(f"aggregation_lr = {aggregation_lr} is not allowed: it is more than 0")
+        check_more_than_zero(aggregation_lr=aggregation_lr)
         self.aggregation_lr = aggregation_lr
 
     def net(self, make: MakeNetwork) -> MakeNetwork:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from bdr.balance import frequency
 from bdr.data.pool import Census, Store
 from bdr.data.views import Looks, View, normalised, seen
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
 from bdr.losses import one_hot
 from bdr.nets.projection import WIDTH, Projection
@@ -47,10 +48,8 @@ class BalancedContrast(Prior):
 
     def __init__(self, weight: float = 0.35, temperature: float = 0.1, crop: float = 0.2) -> None:
         super().__init__()
-        if weight < 0:
-            raise ValueError(f"weight = {weight} is not allowed: it is 0 or more")
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        check_not_negative(weight=weight)
+        check_more_than_zero(temperature=temperature)
         self.weight, self.temperature, self.view = weight, temperature, View(crop)
         self.projection = Projection(norm=True)
         self.prototypes = nn.Parameter(torch.zeros(0, WIDTH))

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from bdr.data.pool import Census, Store
 from bdr.data.randaugment import NONE, OPERATIONS, STRONGEST, operated
 from bdr.data.views import Looks, View, normalised, seen
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
 from bdr.nets.projection import Projection
 from bdr.plugins.base import Plugin
@@ -75,10 +76,8 @@ class BoostedContrast(Plugin):
         self, weight: float = 1.0, temperature: float = 0.2, momentum: float = 0.97, crop: float = 0.1
     ) -> None:
         super().__init__()
-        if weight < 0:
-            raise ValueError(f"weight = {weight} is not allowed: it is 0 or more")
-        if temperature <= 0:
-            raise ValueError(f"temperature = {temperature} is not allowed: it is more than 0")
+        check_not_negative(weight=weight)
+        check_more_than_zero(temperature=temperature)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum = {momentum} is not allowed: it is 0 or more, and less than 1")
         self.weight, self.temperature, self.momentum, self.view = weight, temperature, momentum, View(crop)

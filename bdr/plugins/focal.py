@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Census
+from bdr.errors import check_not_negative
 from bdr.losses import cross_entropy, one_hot
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
@@ -35,8 +36,7 @@ class Focal(Plugin):
 
     def __init__(self, gamma: float = 2.0, always: bool = False) -> None:
         super().__init__()
-        if gamma < 0:
-            raise ValueError(f"gamma = {gamma} is not allowed: it is 0 or more")
+        check_not_negative(gamma=gamma)
         self.gamma, self.always = gamma, always
         self.lay_out({"classes": 0})
 

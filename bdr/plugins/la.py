@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bdr.balance import frequency
 from bdr.data.pool import Census
+from bdr.errors import check_not_negative
 from bdr.plugins.base import Prior, old_and_new
 from bdr.types import Classify, Outputs, Phase
 
@@ -25,8 +26,7 @@ class LogitAdjustment(Prior):
 
     def __init__(self, tau: float = 1.0, when: Literal["training", "testing"] = "training") -> None:
         super().__init__()
-        if tau < 0:
-            raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
+        check_not_negative(tau=tau)
         self.tau, self.corrects = tau, when == "testing"
         self.register_buffer("offset", torch.zeros(0))
 

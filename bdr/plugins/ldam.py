@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Census
+from bdr.errors import check_not_negative
 from bdr.losses import one_hot
 from bdr.plugins.base import Prior, old_and_new
 from bdr.plugins.weighting import check_beta, effective_number, expected
@@ -35,8 +36,7 @@ class LDAM(Prior):
 
     def __init__(self, max_margin: float = 0.5, deferred: float = 0.8, beta: float = 0.9999) -> None:
         super().__init__()
-        if max_margin < 0:
-            raise ValueError(f"max_margin = {max_margin} is not allowed: it is 0 or more")
+        check_not_negative(max_margin=max_margin)
         if not 0 <= deferred <= 1:
             raise ValueError(f"deferred = {deferred} is not allowed: it is a share of the epochs, from 0 to 1")
         check_beta(beta)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Census
+from bdr.errors import check_more_than_zero
 from bdr.losses import one_hot
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Phase, Stage
@@ -32,8 +33,7 @@ class Mixup(Plugin):
 
     def __init__(self, alpha: float = 0.8) -> None:
         super().__init__()
-        if alpha <= 0:
-            raise ValueError(f"alpha = {alpha} is not allowed: it is more than 0")
+        check_more_than_zero(alpha=alpha)
         self.alpha, self.classes = alpha, 0
 
     def layout(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from bdr.balance import frequency
 from bdr.data.pool import Census, Store
 from bdr.data.views import Looks, View, normalised, seen
+from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
 from bdr.nets.base import Follower
 from bdr.nets.projection import WIDTH, Projection
@@ -177,11 +178,8 @@ class PaCo(Prior):
 
 
 def check(alpha: float, beta: float, gamma: float, temperature: float, queue: int, momentum: float) -> None:
-    for name, value in {"beta": beta, "gamma": gamma, "temperature": temperature}.items():
-        if value <= 0:
-            raise ValueError(f"{name} = {value} is not allowed: it is more than 0")
-    if alpha < 0:
-        raise ValueError(f"alpha = {alpha} is not allowed: it is 0 or more")
+    check_more_than_zero(beta=beta, gamma=gamma, temperature=temperature)
+    check_not_negative(alpha=alpha)
     if queue < 1:
         raise ValueError(f"queue = {queue} is not allowed: it has room for 1 view or more")
     if not 0 <= momentum < 1:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bdr.balance import frequency
 from bdr.data.pool import Census
-from bdr.errors import UsageError
+from bdr.errors import UsageError, check_not_negative
 from bdr.losses import cross_entropy
 from bdr.nets import CosineHead, Divisible, ExpertHeads, Experts, LinearHead, MakeNetwork, Network
 from bdr.nets.base import H
@@ -54,8 +54,7 @@ class TADE(Prior):
 
     def __init__(self, tau: float = 2.0) -> None:
         super().__init__()
-        if tau < 0:
-            raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
+        check_not_negative(tau=tau)
         self.tau = tau
         self.register_buffer("offsets", torch.zeros(EXPERTS, 0))
 
