@@ -177,7 +177,7 @@ def start(given, log, fatal=None):
     return child
 
 
-def wait_until(true, seconds=60.0):
+def wait_until(true, seconds=180.0):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "nothing happened"

@@ -46,7 +46,10 @@ class Broken(UCIR):
 
 class Paced(UCIR):
     def loss(self, batch, phase, classify):
-        if not phase.first and not Path(os.environ["HURRY"]).exists():
+        hurry = Path(os.environ["HURRY"])
+        if not phase.first and not hurry.exists():
+            with hurry.with_name("steps").open("a") as steps:
+                steps.write(".")
             time.sleep(1)
         return super().loss(batch, phase, classify)
 """
@@ -579,31 +582,28 @@ def when(true, act):
     return thread
 
 
-def in_the_second_phase(runs):
-    return lambda: any(file.read_text() for file in runs.glob("*/*/*/phases.jsonl"))
+def further_steps(own):
+    """Whether a paced run has begun a step of its second phase from now on."""
+    steps = own / "steps"
+    steps.unlink(missing_ok=True)
+    return steps.exists
 
 
-def going_on_in_the_second_phase(runs):
-    """The sweep listens to signals, and its run has begun a further step: a signal too early would end the tests."""
-    nobody, recorded = signal.getsignal(signal.SIGINT), checkpoints_in(runs)
-    started = in_the_second_phase(runs)
-    return lambda: signal.getsignal(signal.SIGINT) is not nobody and started() and checkpoints_in(runs) != recorded
-
-
-def checkpoints_in(runs):
-    return {file.name for file in runs.glob("*/*/*/checkpoint/*")}
+def listening_and_stepping(own):
+    """The sweep listens to signals, and its run is in a step: a signal too early would end the tests."""
+    nobody, stepped = signal.getsignal(signal.SIGINT), further_steps(own)
+    return lambda: signal.getsignal(signal.SIGINT) is not nobody and stepped()
 
 
 @pytest.mark.slow
 def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, tmp_path):
     runs, what = tmp_path / "runs", ["sweep_own:Paced"]
-    fields = FIELDS | {"checkpoint_every": 1}
-    code, said = swept(what, runs, fields, until="6s")
+    code, said = swept(what, runs, until="6s")
     assert code == 0
     assert "stopped by --until 6s with 1 of 1 runs to go; go on by typing the same again: bdr" in said
 
-    thread = when(going_on_in_the_second_phase(runs), lambda: os.kill(os.getpid(), signal.SIGINT))
-    code, said = swept(what, runs, fields)
+    thread = when(listening_and_stepping(own), lambda: os.kill(os.getpid(), signal.SIGINT))
+    code, said = swept(what, runs)
     thread.join()
     assert code == 130
     assert "stopped with 1 of 1 runs to go, and saved" in said
@@ -611,7 +611,7 @@ def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, tmp_pat
     assert "stopped on request; the state is saved" in (path / "log.txt").read_text()
 
     (own / "hurry").touch()
-    code, said = swept(what, runs, fields)
+    code, said = swept(what, runs)
     assert code == 0, said
     assert "going on with sweep_own:Paced" in said
     assert_equal(path, train(tmp_path / "whole", *what, phases=2))
@@ -629,11 +629,11 @@ time.sleep(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent is gone")
 def test_runs_save_themselves_when_their_sweep_is_killed(own, tmp_path):
     (run,) = planned(["sweep_own:Paced"], tmp_path / "runs", settings=SETTINGS)
+    stepping = further_steps(own)
     parent = subprocess.Popen([sys.executable, "-c", PARENT, *run.words], stdout=subprocess.DEVNULL)
-    wait_until(in_the_second_phase(tmp_path / "runs"))
-    time.sleep(0.1)
+    wait_until(stepping)
     parent.kill()
     parent.wait()
-    wait_until(lambda: (run.path / "log.txt").exists())
-    assert "stopped on request; the state is saved" in (run.path / "log.txt").read_text()
+    log = run.path / "log.txt"
+    wait_until(lambda: log.exists() and "stopped on request; the state is saved" in log.read_text())
     assert not api.Run.open(run.path).done
