@@ -47,7 +47,7 @@ RULES = {
     "frames": {"bdr.types", "bdr.config"},
     "recipes": {"bdr.types", "bdr.config", "bdr.frames", "bdr.methods", "bdr.plugins"},
     "own_code": set(),
-    "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.config", "bdr.own_code"},
+    "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.records", "bdr.config", "bdr.own_code"},
     "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
     "parts": {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
