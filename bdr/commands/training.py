@@ -8,7 +8,7 @@ from typing import Any
 
 from bdr import api
 from bdr.assemble import Plan, plan_run
-from bdr.commands.looking import report_runs, say_which_readout, show_runs
+from bdr.commands.looking import places_now, report_runs, say_which_readout, show_runs
 from bdr.config import Config, changed, from_yaml, to_yaml
 from bdr.display import Lines, Workload, display
 from bdr.errors import Interrupted, UsageError
@@ -126,13 +126,11 @@ class closing:
 def resume_run(
     path: Path, root: Path | None, device: str | None, stoppable: Stoppable, weights: Path | None = None
 ) -> None:
-    given = {"root": root, "device": device, "weights": weights}
-    fields: dict[str, Any] = {k: str(v) for k, v in given.items() if v is not None}
     if Run.open(path).whole:
         for line in (f"already done: {path}", *api.about_library(path)):
             out.print(line, markup=False, soft_wrap=True)
     else:
-        plan = api.plan_of(path, **fields)
+        plan = api.plan_of(path, **places_now(root, device, weights))
         listener = display(out, Workload(plan.workload()))
         with stoppable() as stopping, closing(listener):
             api.go_on(plan, listener, stopping)
