@@ -110,7 +110,7 @@ RULES = {
     },
     "bench": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.frames", "bdr.describe", "bdr.types"},
-        *{"bdr.data", "bdr.nets", "bdr.engine", "bdr.records", "bdr.terminal"},
+        *{"bdr.data", "bdr.nets", "bdr.methods", "bdr.engine", "bdr.records", "bdr.terminal"},
     },
     "cli": {"bdr.bench", "bdr.commands", "bdr.config", "bdr.paper", "bdr.sweep", "bdr.terminal", "bdr.watch"},
 }
