@@ -62,7 +62,8 @@ RULES = {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
         *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts", "bdr.settings"},
     },
-    "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.parts", "bdr.settings"},
+    "begun": {"bdr.records", "bdr.config", "bdr.own_code", "bdr.settings", "bdr.assemble"},
+    "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.describe", "bdr.parts", "bdr.settings", "bdr.assemble"},
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
         *{"bdr.config", "bdr.frames", "bdr.describe", "bdr.assemble", "bdr.rereading"},
@@ -78,28 +79,28 @@ RULES = {
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},
         *{
-            "bdr.config",
             "bdr.recipes",
             "bdr.parts",
             "bdr.settings",
-            "bdr.describe",
             "bdr.assemble",
+            "bdr.begun",
             "bdr.extension",
             "bdr.rehearsal",
             "bdr.rereading",
             "bdr.readouts",
             "bdr.recognition",
-            "bdr.own_code",
         },
     },
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
     "commands": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
-        *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun", "bdr.extension", "bdr.readouts"},
+        *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
+        *{"bdr.begun", "bdr.extension", "bdr.readouts", "bdr.rereading"},
     },
     "sweep": {
-        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.data", "bdr.records"},
+        *{"bdr.api", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.data"},
+        *{"bdr.records"},
         *{"bdr.report", "bdr.terminal", "bdr.display", "bdr.commands", "bdr.cli"},  # a run of a sweep types `bdr run`
     },
     "paper": {

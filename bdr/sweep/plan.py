@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from bdr.api import about_library, other_code, refuse_other_defaults
 from bdr.assemble import load_data, plan_run
+from bdr.begun import about_library, other_code, refuse_other_defaults
 from bdr.config import SCALED, Config, as_typed, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
