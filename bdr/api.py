@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bdr import metrics, records
-from bdr.assemble import Plan, choose_device, plan_run
+from bdr.assemble import choose_device, plan_run
 from bdr.begun import about_library, analyse_as_begun, is_begun, is_done, refuse_other_code, refuse_other_defaults
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
@@ -24,6 +24,7 @@ from bdr.engine.step import choose_precision, set_precision
 from bdr.extension import plan_extension
 from bdr.methods import Method
 from bdr.parts import make_method, make_plugins
+from bdr.plan import Plan
 from bdr.readouts import readout_of
 from bdr.recipes import configure
 from bdr.recognition import Recognised, picture_paths, readable, recognise

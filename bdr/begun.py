@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bdr import records
-from bdr.assemble import Plan
 from bdr.config import as_typed
 from bdr.errors import UsageError
 from bdr.own_code import library_version
+from bdr.plan import Plan
 from bdr.records import Run
 from bdr.settings import differing
 

@@ -6,12 +6,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from bdr.assemble import Plan, plan_run
+from bdr.assemble import plan_run
 from bdr.config import Config, changed, with_setting
 from bdr.data.images import DataSet
 from bdr.describe import Extends
 from bdr.errors import UsageError, shortened
 from bdr.parts import load_named, short
+from bdr.plan import Plan
 from bdr.records import Run
 from bdr.settings import as_recorded
 

@@ -54,19 +54,24 @@ RULES = {
         *{"bdr.config", "bdr.describe", "bdr.refusals"},
     },
     "settings": {"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe", "bdr.parts"},
+    "loading": {"bdr.types", "bdr.data", "bdr.config", "bdr.parts"},
+    "plan": {"bdr.types", "bdr.data", "bdr.engine", "bdr.config"},
     "rehearsal": {
         *{"bdr.types", "bdr.losses", "bdr.data", "bdr.plugins", "bdr.engine"},
         *{"bdr.records", "bdr.metrics", "bdr.report"},
     },
     "assemble": {
         *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
-        *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts", "bdr.settings"},
+        *{"bdr.config", "bdr.describe", "bdr.refusals", "bdr.parts", "bdr.settings", "bdr.loading", "bdr.plan"},
     },
-    "begun": {"bdr.records", "bdr.config", "bdr.own_code", "bdr.settings", "bdr.assemble"},
-    "rereading": {"bdr.data", "bdr.records", "bdr.config", "bdr.describe", "bdr.parts", "bdr.settings", "bdr.assemble"},
+    "begun": {"bdr.records", "bdr.config", "bdr.own_code", "bdr.settings", "bdr.plan"},
+    "rereading": {
+        *{"bdr.data", "bdr.records", "bdr.config", "bdr.describe", "bdr.parts", "bdr.settings"},
+        *{"bdr.assemble", "bdr.plan"},
+    },
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
-        *{"bdr.config", "bdr.frames", "bdr.describe", "bdr.assemble", "bdr.rereading"},
+        *{"bdr.config", "bdr.frames", "bdr.describe", "bdr.loading", "bdr.plan", "bdr.assemble", "bdr.rereading"},
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.describe", "bdr.parts"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
@@ -74,7 +79,7 @@ RULES = {
     "terminal": set(),
     "display": {"bdr.types", "bdr.engine.listen"},
     "doctor": set(),
-    "dryrun": {"bdr.assemble", "bdr.display", "bdr.engine.fit"},
+    "dryrun": {"bdr.plan", "bdr.display", "bdr.engine.fit"},
     # the doors: they may know much, and nothing above may know them
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},
@@ -83,6 +88,7 @@ RULES = {
             "bdr.parts",
             "bdr.settings",
             "bdr.assemble",
+            "bdr.plan",
             "bdr.begun",
             "bdr.extension",
             "bdr.rehearsal",
@@ -96,11 +102,11 @@ RULES = {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
-        *{"bdr.begun", "bdr.extension", "bdr.readouts", "bdr.rereading"},
+        *{"bdr.plan", "bdr.begun", "bdr.extension", "bdr.readouts", "bdr.rereading"},
     },
     "sweep": {
-        *{"bdr.api", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.recipes", "bdr.describe", "bdr.data"},
-        *{"bdr.records"},
+        *{"bdr.api", "bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.recipes", "bdr.describe"},
+        *{"bdr.data", "bdr.records"},
         *{"bdr.report", "bdr.terminal", "bdr.display", "bdr.commands", "bdr.cli"},  # a run of a sweep types `bdr run`
     },
     "paper": {

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from bdr import api
-from bdr.assemble import Plan, plan_run
+from bdr.assemble import plan_run
 from bdr.begun import about_library, is_begun, is_done, refuse_other_code, refuse_other_defaults
 from bdr.commands.looking import places_now, report_runs, say_which_readout, show_runs
 from bdr.config import Config, changed, from_yaml, to_yaml
 from bdr.display import Lines, Workload, display
 from bdr.errors import Interrupted, UsageError
 from bdr.extension import plan_extension
+from bdr.plan import Plan
 from bdr.recipes import configure
 from bdr.records import Run
 from bdr.rereading import plan_of
