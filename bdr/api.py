@@ -12,28 +12,26 @@ from typing import Any
 import numpy as np
 
 from bdr import metrics, records
-from bdr.assemble import Plan, choose_device, plan_run
-from bdr.config import Config, as_typed, changed
+from bdr.assemble import choose_device, plan_run
+from bdr.begun import about_library, analyse_as_begun, is_begun, is_done, refuse_other_code, refuse_other_defaults
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
-from bdr.describe import Extends
 from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.listen import Listener, Several
 from bdr.engine.step import choose_precision, set_precision
-from bdr.errors import UsageError, shortened
 from bdr.extension import plan_extension
 from bdr.methods import Method
-from bdr.own_code import library_version
 from bdr.parts import make_method, make_plugins
+from bdr.plan import Plan
 from bdr.readouts import readout_of
 from bdr.recipes import configure
 from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
-from bdr.rereading import found_again, read_again, with_weights
-from bdr.settings import as_recorded, differing
+from bdr.rereading import plan_of, with_weights
+from bdr.settings import as_recorded
 from bdr.trackers.follow import Following
 from bdr.types import ImageShape, Phase
 
@@ -125,69 +123,9 @@ def prepare(plan: Plan, listener: Listener, stopping: Callable[[], bool] | None)
     experiment.listener.run_begins(plan.config.title, list(experiment.phases), str(experiment.path))
 
 
-def is_begun(plan: Plan) -> bool:
-    """The folder holds this very run; one that belongs to another configuration is refused when it is created."""
-    path = plan.experiment.path
-    if not records.is_begun(path):
-        return False
-    there = Run.open(path)
-    return (there.fingerprint, there.seed) == (plan.info["fingerprint"], plan.info["seed"])
-
-
-def analyse_as_begun(plan: Plan) -> None:
-    """A run is analysed from its first step to its last, or not at all."""
-    path, there = plan.experiment.path, Run.open(plan.experiment.path)
-    if plan.config.analyse and not there.info.get("analyse"):
-        raise UsageError(
-            f"{path} was begun without --analyse: choose another folder with --runs or --out, or remove it"
-        )
-    plan.experiment.analyse = bool(there.info.get("analyse"))
-
-
-def refuse_other_defaults(plan: Plan) -> None:
-    """A default that has changed since a run was begun leaves its folder's name as it is, and makes another run."""
-    path = plan.experiment.path
-    there = Run.open(path).info.get("settings", {}) if is_begun(plan) else {}  # records of before lack them
-    found = differing(there, plan.info["settings"], plan.config)
-    if not found:
-        return
-    said = ", ".join(f"{name} was {as_typed(old)} and is {as_typed(new)} now" for name, (old, new) in found.items())
-    before = " ".join(f"--set {name}={as_typed(old)}" for name, (old, _) in found.items())
-    resumed = "" if is_done(plan) else f"go on as it was begun with bdr resume {path}, or "
-    raise UsageError(
-        f"{path} was made with other defaults: {said}; {resumed}type {before} to train with what was, in a folder of "
-        "its own, or name another folder with --runs or --out to train with what is"
-    )
-
-
-def refuse_other_code(plan: Plan) -> None:
-    """The numbers of a run that is done are those of the code that trained it."""
-    if changed := other_code(plan):
-        raise UsageError(
-            f"{plan.experiment.path} is already done with other code of {', '.join(changed)}: put the new one into "
-            "another folder with --runs or --out, or remove this one"
-        )
-
-
-def about_library(path: Path) -> list[str]:
-    """A line where the library has changed since a run that is done was trained: it might come to others today."""
-    changed = records.other_library(Run.open(path).info, library_version())
-    return [f"note: {changed}: its numbers are of that code"] if changed else []
-
-
 def tell(listener: Listener | None, notes: Iterable[str]) -> None:
     for note in notes:
         (listener or Listener()).note(note)
-
-
-def other_code(plan: Plan) -> list[str]:
-    """The modules of one's own that are others now than when the run in the folder was trained, if there is one."""
-    there = Run.open(plan.experiment.path).info if is_begun(plan) else {}
-    return records.other_code(there, plan.info.get("own_code", {}))
-
-
-def is_done(plan: Plan) -> bool:
-    return is_begun(plan) and Run.open(plan.experiment.path).whole
 
 
 def resume(
@@ -225,48 +163,6 @@ def keep_root(plan: Plan) -> None:
         writer.moved(root, place)
     finally:
         writer.close()
-
-
-def plan_of(path: Path, data: DataSet | None = None, weights: str | Path | None = None, **fields: Any) -> Plan:
-    """The plan of a run that exists already, checked to be the same; `weights` is where a file of them was moved to."""
-    there = Run.open(path)
-    told = Config.model_validate(there.info["config"]).settings
-    as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
-    config = with_weights(there, changed(found_again(there), as_it_was | fields), weights)
-    data = data if data is not None else read_again(there, config, only=list(map(str, there.info["classes"])))
-    refuse_other_classes(there, data, config)
-    plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info), told)
-    if plan.info["fingerprint"] != there.fingerprint:
-        raise UsageError(f"{path} does not fit what is here now: {why_not(there, plan)}")
-    return plan
-
-
-def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
-    """Before anything else: with other classes, phases do not split and checksums differ, and neither says why."""
-    trained, here = list(map(str, there.info["classes"])), list(data.classes)
-    if sorted(trained) == sorted(here):
-        return
-    changes = {"new": sorted(set(here) - set(trained)), "missing": sorted(set(trained) - set(here))}
-    told = "; ".join(f"{which}: {shortened(names)}" for which, names in changes.items() if names)
-    where = config.root or data.name
-    further = f"; bdr extend {there.path} teaches it the new ones" if there.done and not changes["missing"] else ""
-    raise UsageError(
-        f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): let it hold "
-        f"those and no others, or name another folder with --root{further}; the model itself loads with bdr.load"
-    )
-
-
-def why_not(there: Run, plan: Plan) -> str:
-    differing = [k for k, v in plan.info["protocol"].items() if there.protocol.get(k) != v]
-    if differing == ["source"]:
-        return f"the images of {plan.info['protocol']['data']} are not those it was trained on (another checksum)"
-    return f"{', '.join(differing) or 'its configuration'} would differ"
-
-
-def runs_folder(path: Path) -> Path:
-    """The folder that a run's shared first phase is looked for in: the nearest one that has such a place, if any."""
-    shared = [folder for folder in path.resolve().parents if (folder / ".shared").is_dir()]
-    return shared[0] if shared else path.resolve()
 
 
 def extend(

@@ -1,4 +1,4 @@
-"""From a configuration to an experiment, checked before anything trains; labels become ids in order of arrival."""
+"""From a configuration to an experiment, checked before anything trains."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from bdr.config import Config, check_names, checked_augment, checked_stage, with_stage_settings
-from bdr.data.arrays import check_data_set
+from bdr.config import Config, check_names, checked_stage, with_stage_settings
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import Memory, Quota
-from bdr.data.pool import Store, held_of_each, images_drawn
-from bdr.data.sets import CIFAR100_DER
+from bdr.data.pool import Store
 from bdr.describe import Extends, describe, first_phase_key, short
 from bdr.engine.learner import Learner
 from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError
+from bdr.loading import hold_out, image_shape, load_data, store_of
 from bdr.methods import Method
-from bdr.parts import load_named, make_method, make_plugins, source_of
+from bdr.parts import make_method, make_plugins, source_of
+from bdr.plan import Plan
 from bdr.plugins import Plugin
 from bdr.refusals import (
     check_acting,
@@ -39,56 +37,7 @@ from bdr.refusals import (
 from bdr.scenario import Given, Protocol, class_order
 from bdr.settings import Settings, recorded, without_defaults
 from bdr.trackers import check_tracker
-from bdr.types import ImageShape, Phase, Stage
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run that has been checked and not yet begun."""
-
-    config: Config
-    experiment: Experiment
-    info: dict[str, Any]
-
-    @property
-    def learner(self) -> Learner:
-        return self.experiment.learner
-
-    def new_images(self, phase: Phase) -> int:
-        return len(self.learner.train.of_classes(phase.old, phase.seen))
-
-    def kept(self, classes: int) -> Tensor:
-        """(K,) how many images of each of the first so many classes the memory will hold when it covers them."""
-        there = self.learner.train.labels.bincount()[:classes]
-        return there.clamp(max=self.learner.memory.quota.each(classes)) if classes else there
-
-    def exemplars(self, classes: int) -> int:
-        """How many images of the first so many classes the memory will hold."""
-        return int(self.kept(classes).sum())
-
-    def drawn(self, phase: Phase, stage: Stage) -> int:
-        """Images that an epoch of a stage draws."""
-        new = self.learner.train.labels.bincount()[phase.old : phase.seen]
-        counts = torch.cat([self.kept(phase.old), new])
-        held = 0 if phase.first else held_of_each(self.learner.method.held, counts)
-        return images_drawn(stage.draw, counts, held, self.kept(phase.seen))
-
-    def work(self) -> list[list[dict[str, Any]]]:
-        """Of every stage of every phase: its name, how it draws, the images that an epoch draws, and its epochs.
-
-        A phase that another run has trained has no stage left.
-        """
-        pairs, taken = zip(self.learner.phases, self.learner.stages, strict=True), self.experiment.taken_over
-        return [[self.work_of(phase, stage) for stage in stages if phase.index >= taken] for phase, stages in pairs]
-
-    def work_of(self, phase: Phase, stage: Stage) -> dict[str, Any]:
-        views = sum(plugin.views for plugin in self.learner.plugins if plugin.acts(phase, stage))
-        drawn = {"images": self.drawn(phase, stage), "draw": stage.draw, "views": views}
-        return {"stage": stage.name, **drawn, "epochs": stage.epochs}
-
-    def workload(self) -> list[list[int]]:
-        """Images that pass through training, of every stage of every phase."""
-        return [[stage["images"] * stage["epochs"] for stage in stages] for stages in self.work()]
+from bdr.types import Phase, Stage
 
 
 def choose_device(name: str) -> torch.device:
@@ -100,44 +49,6 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"device '{name}' cannot be used: {str(error).splitlines()[0]}; try --device cpu") from None
     return device
-
-
-def load_data(config: Config, given: DataSet | None = None) -> DataSet:
-    given = load_named(config) if given is None else given
-    check_data_set(given)
-    if config.statistics == "der":
-        given = replace(given, mean=CIFAR100_DER[0], std=CIFAR100_DER[1])
-    if config.statistics == "half":  # from -1 to 1, as vision transformers of timm want images
-        given = replace(given, mean=(0.5,) * len(given.mean), std=(0.5,) * len(given.std))
-    return replace(given, augment=checked_augment(given.augment, config.augment))
-
-
-def image_shape(data: DataSet) -> ImageShape:
-    height, width, channels = data.train.pixels.shape[1:]
-    return ImageShape(channels, height, width)
-
-
-def hold_out(images: Images, share: float) -> tuple[Images, Images | None]:
-    """Every class gives the same share of its training images for validation, evenly spread; none if share is 0."""
-    if share == 0:
-        return images, None
-    held = np.zeros(len(images), dtype=bool)
-    for label in np.unique(images.labels):
-        mine = np.flatnonzero(images.labels == label)
-        count = max(1, round(share * len(mine)))
-        if count >= len(mine):
-            raise UsageError(f"--val {share} leaves no training image of a class that has {len(mine)}")
-        held[mine[np.linspace(0, len(mine) - 1, count).round().astype(int)]] = True
-    return images.where(~held), images.where(held)
-
-
-def store_of(images: Images, data: DataSet, order: Sequence[int], device: torch.device) -> Store:
-    """Images on the device, labels remapped to the order of arrival: the one place where that happens."""
-    arrival = np.empty(len(order), dtype=np.int64)
-    arrival[list(order)] = np.arange(len(order))
-    labels = torch.from_numpy(arrival[images.labels])
-    pixels, names = torch.from_numpy(images.pixels), None if images.names is None else images.names.tolist()
-    return Store(pixels, labels, data.mean, data.std, data.augment, device, names)
 
 
 def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> list[Stage]:

@@ -22,13 +22,13 @@ from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
 from bdr.own_code import code_version, library_version, own_versions
 from bdr.plugins import Plugin
+from bdr.records import OF_A_FILE
 from bdr.scenario import Given, Protocol
 from bdr.types import Phase, Stage
 from bdr.version import __version__
 
 NORMALISE = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as `protocol_facts` writes it
 OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")  # an order is a seed; how a method trains is its own
-OF_A_FILE = ("weights", "sha256")  # settings of a network that say where its weights lie, and which they are
 SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many runs share the machine
 
 

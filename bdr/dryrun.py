@@ -9,9 +9,9 @@ from dataclasses import replace
 from rich.console import Group
 from rich.table import Table
 
-from bdr.assemble import Plan
 from bdr.display import duration
 from bdr.engine.fit import Fit
+from bdr.plan import Plan
 
 TIMED_STEPS = 3
 TEACHER = 4 / 3  # a step is forward and twice that backward; a teacher adds one forward

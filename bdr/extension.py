@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bdr.assemble import Plan, image_shape, plan_run
+from bdr.assemble import plan_run
 from bdr.config import SCALED, Config, changed, with_settings, with_stage_settings
 from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, checksums_of_classes, count_alike, find
@@ -21,6 +21,8 @@ from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, r
 from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
 from bdr.frames import frame_of
+from bdr.loading import image_shape
+from bdr.plan import Plan
 from bdr.records import Run, kept_phase, model_checksum, other_code, other_library
 from bdr.rereading import found_again, read_again
 from bdr.scenario import split_evenly

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
-from types import CodeType
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from torch import nn
@@ -33,29 +32,41 @@ def check_seams(part: Method | Plugin, name: str, base: type[nn.Module]) -> None
     """A seam whose name is misspelt is never called: a part of one's own would do nothing, and nobody would see it."""
     seams = set(dir(base)) - set(dir(nn.Module))
     own = {seam for seam in seams if getattr(type(part), seam) is not getattr(base, seam)}
-    meant = {method: nearest(method, seams - own, ALIKE) for method in uncalled(type(part), base)}
-    slips = ", ".join(f"{typed}: did you mean {seam}?" for typed, seam in meant.items() if seam)
+    meant = misspelt(type(part), base, seams - own)
+    slips = ", ".join(f"{typed}: did you mean {seam}?" for typed, seam in meant.items())
     if base is Plugin and not own:
         raise UsageError(
             f"plug-in '{name}' has no member of bdr.Plugin of its own, such as classify, and would do nothing"
             f"{'; ' + slips if slips else ': see docs/add-a-method.md'}"
         )
     if slips:
-        warnings.warn(f"'{name}' has methods that nothing calls; {slips}", stacklevel=2)
+        warnings.warn(f"'{name}' has methods that bdr does not call; {slips}", stacklevel=2)
 
 
-def uncalled(kind: type, base: type) -> list[str]:
-    """Public methods that a class adds to its base and does not call itself."""
-    mine = [each for each in kind.__mro__ if each not in base.__mro__ and not each.__module__.startswith("bdr.")]
-    methods = [found for each in mine for found in vars(each).values() if inspect.isfunction(found)]
-    called = {name for found in methods for name in names_in(found.__code__)}
-    names = dict.fromkeys(found.__name__ for found in methods)
-    return [name for name in names if not name.startswith("_") and name not in called and name not in dir(base)]
+def misspelt(kind: type, base: type, seams: Iterable[str]) -> dict[str, str]:
+    """Methods that a class adds to its base under almost the name of a seam, and that seam.
+
+    They take as many arguments as it does; a helper that only happens to be called so seldom would.
+    """
+    found = {}
+    for name in added(kind, base):
+        alike = [seam for seam in seams if arguments(base, seam) == arguments(kind, name)]
+        if seam := nearest(name, alike, ALIKE):
+            found[name] = seam
+    return found
 
 
-def names_in(code: CodeType) -> set[str]:
-    """Also inside of comprehensions and of inner functions."""
-    return {*code.co_names}.union(*(names_in(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+def added(kind: type, base: type) -> list[str]:
+    """Public methods that classes of one's own add to their base."""
+    own = [each for each in kind.__mro__ if each not in base.__mro__ and not each.__module__.startswith("bdr.")]
+    methods = [name for each in own for name, member in vars(each).items() if inspect.isfunction(member)]
+    return [name for name in dict.fromkeys(methods) if not name.startswith("_") and name not in dir(base)]
+
+
+def arguments(kind: type, name: str) -> int | None:
+    """How many a method takes; None for what is none."""
+    member = getattr(kind, name)
+    return len(inspect.signature(member).parameters) if inspect.isfunction(member) else None
 
 
 def check_roles(plugins: Sequence[Plugin]) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import bdr
-from bdr.assemble import store_of
 from bdr.data import DATASETS
 from bdr.data.images import Images
+from bdr.loading import store_of
 from bdr.records import Run
 from bdr.scenario import class_order
 

@@ -12,6 +12,7 @@ from small import make_batch, make_flat, make_pool
 from torch.utils.flop_counter import FlopCounterMode
 
 from bdr import api
+from bdr.bench.untrained import pass_for_trained
 from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.losses import cross_entropy
@@ -380,7 +381,7 @@ def grown(keep):
         with FlopCounterMode(display=False) as counter, saved:
             sum(method.loss(make_batch(x, y), phase, cross_entropy).values()).backward()
         work.append(counter.get_total_flops())
-        method.pass_for_trained()
+        pass_for_trained(method)
         method.end(phase, pool, NOTHING)
     return kept, [after - before for before, after in itertools.pairwise(work)]
 

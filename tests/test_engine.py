@@ -754,12 +754,12 @@ def test_a_run_that_compiles_leaves_the_compiler_and_the_warnings_of_the_process
     before = settings_of_the_process()
     with pytest.raises(BdrError, match="in a step") if fails else contextlib.nullcontext():
         train(tmp_path / "run", "ucir", phases=1, engine="compile", net="runs:flat")
-    assert set(limits) == {(stepping.VERSIONS, True)}
+    assert set(limits) == {(stepping.compiled.VERSIONS, True)}
     assert settings_of_the_process() == before
 
 
 def test_in_a_run_code_is_compiled_for_many_shapes_and_for_too_many_is_an_error(monkeypatch):
-    monkeypatch.setattr(stepping, "VERSIONS", 12)
+    monkeypatch.setattr(stepping.compiled, "VERSIONS", 12)
     torch._dynamo.reset()
     doubled = torch.compile(lambda x: (torch.compiler.is_compiling(), 2 * x), dynamic=False, backend="eager")
     with eager_between_steps("compile"), torch.compiler.set_stance("default"):

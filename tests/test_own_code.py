@@ -181,7 +181,7 @@ def change_library(monkeypatch):
     """As if a later version of the library were installed."""
 
     def change(version="later"):
-        for place in ("describe", "api"):
+        for place in ("describe", "begun"):
             monkeypatch.setattr(f"bdr.{place}.library_version", lambda: version)
 
     return change

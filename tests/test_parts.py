@@ -92,7 +92,7 @@ class HalfMisspelt(Misspelt):
 
 
 class MisspeltMethod(Deciding):
-    """Its weights are one method of its own that it calls, and one that nobody does."""
+    """Of its own it has a helper that is called almost like one seam, and what was meant for another."""
 
     def loss(self, batch, phase, classify):
         return {name: self.weight() * term for name, term in super().loss(batch, phase, classify).items()}
@@ -180,10 +180,10 @@ def test_a_plug_in_that_does_nothing_is_refused_with_the_seam_that_it_may_have_m
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("ucir+test_parts:HalfMisspelt", r"nothing calls; clasify: did you mean classify\?$"),
-        ("test_parts:MisspeltMethod", r"nothing calls; begin_stages: did you mean begin_stage\?$"),
+        ("ucir+test_parts:HalfMisspelt", r"bdr does not call; clasify: did you mean classify\?$"),
+        ("test_parts:MisspeltMethod", r"bdr does not call; begin_stages: did you mean begin_stage\?$"),
     ],
 )
-def test_a_method_that_is_called_almost_like_a_seam_and_by_nobody_is_warned_of(tmp_path, what, said):
+def test_a_method_that_has_almost_the_name_of_a_seam_and_its_arguments_is_warned_of(tmp_path, what, said):
     with pytest.warns(UserWarning, match=said):
         made(tmp_path, what, net="test_parts:deep")

@@ -223,6 +223,16 @@ def test_many_rows_are_cut_to_the_best_without_settings(tmp_path):
     assert short_names(both) == ["ucir epochs=2", "+bdr epochs=2"]
 
 
+def test_a_row_that_is_among_the_best_is_shown_with_what_it_is_built_on_or_not_at_all(tmp_path):
+    skills = {"podnet": 0.1, "podnet+cwd": 0.2, "podnet+cwd+bdr": 0.9, "ucir": 0.3, "ucir+bdr": 0.8, "replay": 0.7}
+    found = group_runs([make_run(tmp_path, title, skill=skill) for title, skill in skills.items()])
+    labels = {most: [group.label for group in shown_groups(found, most)] for most in (3, 4, 5, 6)}
+    assert labels[3] == ["podnet", "podnet+cwd", "podnet+cwd+bdr"]
+    assert labels[4] == [*labels[3], "replay"]  # better than ucir; ucir+bdr would be alone
+    assert labels[5] == [*labels[3], "ucir", "ucir+bdr"]
+    assert labels[6] == list(skills)
+
+
 def test_phases_are_chosen_with_the_first_and_the_last():
     assert evenly(list(range(1, 26)), 4) == [1, 9, 17, 25]
     assert evenly([1, 2], 4) == [1, 2]

@@ -16,11 +16,11 @@ from torch import nn
 
 import bdr
 from bdr import api
-from bdr.assemble import load_data
 from bdr.commands.looking import evaluate_run, predict_pictures
 from bdr.engine.checkpoint import read_state
 from bdr.engine.step import set_precision
 from bdr.errors import BdrError, UsageError
+from bdr.loading import load_data
 from bdr.nets import NETS, CosineHead, LinearHead, Network, VisionTransformer
 from bdr.nets.base import lay_out
 from bdr.nets.prompted import PrefixedBlocks, PromptedInput

@@ -15,16 +15,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bdr.api import configure
 from bdr.assemble import plan_run
+from bdr.bench.untrained import begun
 from bdr.config import Config, changed, with_settings
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
-from bdr.data.pool import Pool
 from bdr.data.sets import from_arrays
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
 from bdr.frames import DIGITS_NETS, KEPT, OWN_NETS
-from bdr.types import Phase
 
 NOWHERE = Path("bench-writes-nothing")
 Settings = Iterable[tuple[str, Any]]
@@ -122,26 +121,6 @@ def configuration(what: str, shape: Shape, fields: dict[str, Any], settings: Set
 
 def learner_of(config: Config, data: DataSet) -> Learner:
     return plan_run(config, NOWHERE, NOWHERE, data).learner
-
-
-def begun(learner: Learner, number: int) -> tuple[Phase, Pool]:
-    """The start of a phase, with all in place that the phases before it would leave, but for what training teaches."""
-    learner.settle()
-    for earlier in learner.phases[:number]:
-        pass_untrained(learner, earlier)
-    phase = learner.phases[number]
-    return phase, learner.begin_phase(phase)
-
-
-def pass_untrained(learner: Learner, phase: Phase) -> None:
-    """All that a run does in a phase, without a step: networks grow, exemplars are chosen, teachers are copied."""
-    pool = learner.begin_phase(phase)
-    for number in range(len(learner.stages[phase.index])):
-        learner.begin_stage(phase, pool, number)
-        learner.open_fits(phase, pool, number)
-        learner.method.pass_for_trained()
-        learner.end_stage()
-    learner.end_phase(phase, pool)
 
 
 def fits_of(learner: Learner, number: int, analyse: bool = False) -> list[Fit]:

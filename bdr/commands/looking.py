@@ -159,6 +159,12 @@ def as_plain(image: Path, classes: Sequence[tuple[str, float]]) -> dict[str, Any
     return {"image": str(image), "classes": likely}
 
 
+def places_now(root: Path | None, device: str | None, weights: Path | None) -> dict[str, Any]:
+    """Where a run that exists already finds what it needs now, as far as it was typed; the rest its record knows."""
+    given = {"root": root, "device": device, "weights": weights}
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
 def evaluate_run(
     path: Path,
     phase: int | None,
@@ -169,9 +175,7 @@ def evaluate_run(
 ) -> None:
     from bdr import api
 
-    given = {"root": root, "device": device, "weights": weights}
-    fields: dict[str, Any] = {k: str(v) for k, v in given.items() if v is not None}
-    number, found = api.evaluate(path, phase, **fields)
+    number, found = api.evaluate(path, phase, **places_now(root, device, weights))
     if as_json:
         print(json.dumps({"phase": number} | found, indent=2))
         return

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from bdr import api
-from bdr.assemble import Plan, plan_run
-from bdr.commands.looking import report_runs, say_which_readout, show_runs
+from bdr.assemble import plan_run
+from bdr.begun import about_library, is_begun, is_done, refuse_other_code, refuse_other_defaults
+from bdr.commands.looking import places_now, report_runs, say_which_readout, show_runs
 from bdr.config import Config, changed, from_yaml, to_yaml
 from bdr.display import Lines, Workload, display
 from bdr.errors import Interrupted, UsageError
 from bdr.extension import plan_extension
+from bdr.plan import Plan
 from bdr.recipes import configure
 from bdr.records import Run
+from bdr.rereading import plan_of
 from bdr.terminal import Stoppable, command_line, err, out
 
 
@@ -97,11 +100,11 @@ def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
 def train(plan: Plan, stoppable: Stoppable) -> api.Result:
     """Runs a plan on the terminal, and shows what came of it."""
     path = plan.experiment.path
-    api.refuse_other_defaults(plan)
-    if api.is_done(plan):
-        api.refuse_other_code(plan)
+    refuse_other_defaults(plan)
+    if is_done(plan):
+        refuse_other_code(plan)
         out.print(f"already done: {path}", markup=False, soft_wrap=True)
-    elif api.is_begun(plan):
+    elif is_begun(plan):
         out.print(f"going on with {path}", markup=False, soft_wrap=True)
     listener = display(out, Workload(plan.workload()))
     with stoppable() as stopping, closing(listener):
@@ -126,13 +129,11 @@ class closing:
 def resume_run(
     path: Path, root: Path | None, device: str | None, stoppable: Stoppable, weights: Path | None = None
 ) -> None:
-    given = {"root": root, "device": device, "weights": weights}
-    fields: dict[str, Any] = {k: str(v) for k, v in given.items() if v is not None}
     if Run.open(path).whole:
-        for line in (f"already done: {path}", *api.about_library(path)):
+        for line in (f"already done: {path}", *about_library(path)):
             out.print(line, markup=False, soft_wrap=True)
     else:
-        plan = api.plan_of(path, **fields)
+        plan = plan_of(path, **places_now(root, device, weights))
         listener = display(out, Workload(plan.workload()))
         with stoppable() as stopping, closing(listener):
             api.go_on(plan, listener, stopping)

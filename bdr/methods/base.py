@@ -188,13 +188,6 @@ class Method(nn.Module, ABC):
         scores = self.readouts(x)
         return scores.get(self.readout, scores["cnn"])
 
-    @torch.no_grad()
-    def pass_for_trained(self) -> None:
-        """In place of a stage's training, for benchmarks: no two weights are equal, and what it shrinks has shrunk."""
-        for parameter in self.parameters():
-            if parameter.requires_grad:
-                parameter.mul_(torch.empty_like(parameter).uniform_(0.9, 1.1))
-
     def parameter_count(self) -> int:
         """Parameters kept for inference: teachers are not, nor what is for training alone."""
         teaching = {id(p) for m in self.modules() if isinstance(m, Teacher) for p in m.parameters()}

@@ -28,7 +28,7 @@ from bdr.methods.base import Method
 from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
 from bdr.methods.pressure import Pressure, wanted_share
 from bdr.nets import LinearHead, MakeNetwork, Network
-from bdr.nets.prunable import Prunable, threshold_for
+from bdr.nets.prunable import Prunable
 from bdr.types import Batch, Classify, Phase, Stage
 
 TOLERANCE = 0.1  # of the wanted size, before a warning says what came out
@@ -115,15 +115,6 @@ class DER(Method):
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.finish_extractor()
-
-    @torch.no_grad()
-    def pass_for_trained(self) -> None:
-        super().pass_for_trained()
-        extractors = backbone_of(self.net)
-        if extractors.gates.there:
-            net = extractors.prunable()
-            wanted = self.keep * net.size(net.full)
-            extractors.gates.e.sub_(threshold_for(net, extractors.gates.groups(), wanted))
 
     def finish_extractor(self) -> None:
         """Nothing of it is left that training alone needs: neither the auxiliary classifier nor what gates shut out."""

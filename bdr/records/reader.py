@@ -19,6 +19,7 @@ REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "cl
 OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
 EXEMPLARS = "exemplars.json"
 LARGEST = 255  # a probability of 1 as it is stored
+OF_A_FILE = ("weights", "sha256")  # settings of a network that say where its weights lie, and which they are
 
 
 def phase_folder(path: Path, phase: int) -> Path:

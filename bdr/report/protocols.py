@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bdr.records import Run, differences
+from bdr.records import OF_A_FILE, Run, differences
 
 PROPER_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 NAMED_FIRST = {"data": "{}", "base": "B{}", "step": "S{}"}
@@ -142,7 +142,7 @@ def settings_of(run: Run) -> dict[str, Any]:
 def dotted(run: Run, settings: dict[str, Any]) -> dict[str, Any]:
     found = {f"{owner}.{name}": value for owner, mine in settings.items() for name, value in (mine or {}).items()}
     if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay and whatever was asked for
-        for name in ("weights", "sha256"):
+        for name in OF_A_FILE:
             found.pop(f"{run.protocol.get('net')}.{name}", None)
     return found
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from bdr.api import about_library, other_code, refuse_other_defaults
-from bdr.assemble import load_data, plan_run
+from bdr.assemble import plan_run
+from bdr.begun import about_library, other_code, refuse_other_defaults
 from bdr.config import SCALED, Config, as_typed, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
+from bdr.loading import load_data
 from bdr.recipes import configure
 from bdr.records import is_begun, is_done
 from bdr.sweep.grid import Wish

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from bdr.report.groups import Group
+from bdr.report.pairing import built_on
 from bdr.report.plots.marks import MOST
 
 Thing = TypeVar("Thing")
@@ -15,13 +16,25 @@ LONGEST_NAME = 14
 
 
 def shown_groups(groups: Sequence[Group], most: int = MOST) -> list[Group]:
-    """All that fit, in their order; else those without settings of their own, and of these the best."""
+    """All that fit, in their order; else those without settings of their own, and of these the best.
+
+    Each comes with what it is built on: a gain is seen beside that alone. One that has no room for it is left out.
+    """
     if len(groups) <= most:
         return list(groups)
     plain = [group for group in groups if not has_own_settings(group)]
-    ranked = sorted(plain if len(plain) > 1 else groups, key=average_of, reverse=True)
-    kept = {id(group) for group in ranked[:most]}
-    return [group for group in groups if id(group) in kept]
+    chosen = plain if len(plain) > 1 else list(groups)
+    kept: set[str] = set()  # labels: under a protocol each stands once
+    for group in sorted(chosen, key=average_of, reverse=True):
+        together = kept | {each.label for each in with_bases(group, chosen)}
+        kept = together if len(together) <= most else kept
+    return [group for group in groups if group.label in kept]
+
+
+def with_bases(group: Group, groups: list[Group]) -> list[Group]:
+    """The group, what it is built on, what that is built on, and so on."""
+    base = built_on(group, groups)
+    return [group] if base is None or base is group else [group, *with_bases(base, groups)]
 
 
 def has_own_settings(group: Group) -> bool:

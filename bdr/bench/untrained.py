@@ -1,0 +1,51 @@
+"""A learner is brought to a later phase without training: all in place that the phases before it would leave."""
+
+from __future__ import annotations
+
+import torch
+
+from bdr.data.pool import Pool
+from bdr.engine.learner import Learner
+from bdr.methods import DER, Method
+from bdr.methods.expanding import backbone_of
+from bdr.nets.prunable import threshold_for
+from bdr.types import Phase
+
+
+def begun(learner: Learner, number: int) -> tuple[Phase, Pool]:
+    """The start of a phase, with all in place that the phases before it would leave, but for what training teaches."""
+    learner.settle()
+    for earlier in learner.phases[:number]:
+        pass_untrained(learner, earlier)
+    phase = learner.phases[number]
+    return phase, learner.begin_phase(phase)
+
+
+def pass_untrained(learner: Learner, phase: Phase) -> None:
+    """All that a run does in a phase, without a step: networks grow, exemplars are chosen, teachers are copied."""
+    pool = learner.begin_phase(phase)
+    for number in range(len(learner.stages[phase.index])):
+        learner.begin_stage(phase, pool, number)
+        learner.open_fits(phase, pool, number)
+        pass_for_trained(learner.method)
+        learner.end_stage()
+    learner.end_phase(phase, pool)
+
+
+@torch.no_grad()
+def pass_for_trained(method: Method) -> None:
+    """In place of a stage's training: no two weights are equal, and what it shuts is shut."""
+    for parameter in method.parameters():
+        if parameter.requires_grad:
+            parameter.mul_(torch.empty_like(parameter).uniform_(0.9, 1.1))
+    if isinstance(method, DER):
+        shut_gates(method)
+
+
+def shut_gates(method: DER) -> None:
+    """As many as leave the newest extractor the size that is wanted of it; which ones, training alone would tell."""
+    extractors = backbone_of(method.net)
+    if extractors.gates.there:
+        net = extractors.prunable()
+        wanted = method.keep * net.size(net.full)
+        extractors.gates.e.sub_(threshold_for(net, extractors.gates.groups(), wanted))

@@ -1,0 +1,34 @@
+"""One training step: eager, compiled, or captured as a CUDA graph. One signature, and the only home of speed tricks.
+
+A step finds its rows and their augmentation in the draws of the epoch, at the place where the clock stands, and leaves
+the values of all loss terms in the epoch's log. Nothing in it is read by the host. In the captured form all of it is
+one graph launch: gathering, augmenting, both networks (side by side), the losses, backward, optimiser and log; the
+backbones, the augmentation and the functions marked in `bdr.fusing` are compiled.
+"""
+
+from __future__ import annotations
+
+from bdr.engine.step.captured import GraphStep, give_back
+from bdr.engine.step.compiled import CompiledStep, backbone_parts, eager_between_steps
+from bdr.engine.step.eager import EagerStep, Step, taken
+from bdr.engine.step.engines import choose_engine, make_step
+from bdr.engine.step.optimizer import make_optimizer, set_rate
+from bdr.engine.step.precision import choose_precision, convolving_as, set_precision
+
+__all__ = [
+    "CompiledStep",
+    "EagerStep",
+    "GraphStep",
+    "Step",
+    "backbone_parts",
+    "choose_engine",
+    "choose_precision",
+    "convolving_as",
+    "eager_between_steps",
+    "give_back",
+    "make_optimizer",
+    "make_step",
+    "set_precision",
+    "set_rate",
+    "taken",
+]

@@ -1,0 +1,116 @@
+"""A step captured as one CUDA graph."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bdr.engine.step.eager import EagerStep, Step
+from bdr.engine.step.optimizer import optimizer_tensors
+from bdr.nets.base import Frozen
+
+WARM_UPS = 3
+SIDE_STREAMS = 3
+
+
+class GraphStep:
+    """The step captured once a stage and replayed; what the warm-up moved is put back, so that it does not count."""
+
+    def __init__(self, step: Step, eager: EagerStep, state: Iterable[Tensor]) -> None:
+        self.step, self.eager, self.optimizer, self.open = step, eager, eager.optimizer, step.open
+        self.state = list(state)
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.step.names
+
+    @property
+    def log(self) -> Tensor:
+        return self.step.log
+
+    def __call__(self) -> None:
+        if self.graph is None:
+            with frozen_aside(self.eager):
+                self.graph = self.capture()
+        self.graph.replay()
+
+    def capture(self) -> torch.cuda.CUDAGraph:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                with self.undone():
+                    self.step()
+        torch.cuda.current_stream().wait_stream(side)
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        return graph
+
+    @contextlib.contextmanager
+    def undone(self) -> Iterator[None]:
+        """Whatever happens inside leaves state, optimiser and random numbers as they were; new moments become zero."""
+        before = [tensor.detach().clone() for tensor in self.state]
+        moments = {id(t): t.clone() for t in optimizer_tensors(self.optimizer)}
+        random = torch.cuda.get_rng_state()
+        yield
+        torch.cuda.set_rng_state(random)
+        with torch.no_grad():
+            for tensor, value in zip(self.state, before, strict=True):
+                tensor.copy_(value)
+            for tensor in optimizer_tensors(self.optimizer):
+                tensor.copy_(moments[id(tensor)]) if id(tensor) in moments else tensor.zero_()
+
+
+@contextlib.contextmanager
+def frozen_aside(step: EagerStep) -> Iterator[None]:
+    """Inside, frozen networks look at a batch on streams of their own, beside the network that learns and each other.
+
+    A small batch leaves much of a GPU idle. The branch starts when the images are there and joins when its outputs are
+    asked for; what else a frozen network may be shown depends on the main branch, and stays on it.
+    """
+    frozen = [m for part in step.objective.parts for m in part.modules() if isinstance(m, Frozen)]
+    streams = [torch.cuda.Stream() for _ in frozen[:SIDE_STREAMS]]
+    ready, shown = torch.cuda.Event(), list[Tensor]()
+    said: list[object] = []  # kept until the step is over: their memory is a side stream's, and others read it
+
+    def seen(images: Sequence[Tensor]) -> None:
+        shown[:] = images
+        said.clear()
+        ready.record()
+
+    def aside(forward: Callable[[Tensor], Any], stream: torch.cuda.Stream) -> Callable[[Tensor], Any]:
+        def run(x: Tensor) -> Any:
+            if not any(x is image for image in shown):
+                return forward(x)
+            stream.wait_event(ready)
+            with torch.cuda.stream(stream):
+                out = forward(x)
+            torch.cuda.current_stream().wait_stream(stream)
+            said.append(out)
+            return out
+
+        return run
+
+    before, step.seen = step.seen, seen
+    for module, stream in zip(frozen, itertools.cycle(streams)):
+        module.forward = aside(module.forward, stream)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        step.seen = before
+        for module in frozen:
+            del module.forward
+
+
+def give_back(device: torch.device) -> None:
+    """What the graphs of a stage that is over still hold: other runs may want it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -1,0 +1,94 @@
+"""A step with compiled parts, and what surrounds a run that has such steps."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from bdr.data.pool import Epoch
+from bdr.engine.step.eager import EagerStep, looked, taken
+from bdr.fusing import fusing, mark_growing
+from bdr.nets.base import Backbone
+
+VERSIONS = 64  # backbones of one kind share their compiled code, and each shape and mode of theirs is a version of it
+
+
+class CompiledStep:
+    """The same with compiled backbones, augmentation and losses; everything outside a step stays eager."""
+
+    def __init__(self, step: EagerStep) -> None:
+        self.step = step
+        # The weights of a backbone are cast one by one; side by side, many such small kernels become one.
+        options = {"combo_kernels": True} if step.store.device.type == "cuda" else None
+        for module in (part for root in step.objective.parts for part in backbone_parts(root)):
+            if module._compiled_call_impl is None:
+                module.compile(dynamic=False, options=options)
+        step.taken, step.looked = torch.compile(taken), torch.compile(looked)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.step.names
+
+    @property
+    def log(self) -> Tensor:
+        return self.step.log
+
+    def open(self, epoch: Epoch, log: Tensor | None) -> None:
+        self.step.open(epoch, log)
+        assert self.step.epoch is not None
+        for tensor in self.step.epoch.tensors():
+            mark_growing(tensor, 0)
+            if tensor.dim() > 1:  # a stage of another batch is another version, and leaves that of this one as it is
+                torch._dynamo.mark_static(tensor, 1)
+
+    def __call__(self) -> None:
+        with torch.compiler.set_stance("default"), fusing(), tried_convolutions():
+            self.step()
+
+
+def backbone_parts(module: nn.Module) -> Iterator[nn.Module]:
+    """What is to be compiled of every backbone; one inside another is the outer one's to name."""
+    if isinstance(module, Backbone):
+        yield from module.to_compile()
+    else:
+        for child in module.children():
+            yield from backbone_parts(child)
+
+
+def tried_convolutions() -> contextlib.AbstractContextManager[object]:
+    """Inside, cuDNN times all its algorithms once for every shape of convolution and keeps the fastest."""
+    now = torch.backends.cudnn
+    as_now = {"enabled": now.enabled, "deterministic": now.deterministic, "allow_tf32": now.allow_tf32}
+    return now.flags(benchmark=True, benchmark_limit=0, **as_now)  # 0: no limit to how many
+
+
+def can_compile(device: torch.device) -> bool:
+    if device.type != "cuda":
+        return True
+    from torch.utils._triton import has_triton
+
+    if not has_triton():
+        warnings.warn("Triton is missing, so nothing is compiled: steps will take about a quarter longer", stacklevel=2)
+    return has_triton()
+
+
+@contextlib.contextmanager
+def eager_between_steps(engine: str) -> Iterator[None]:
+    """Evaluation, herding and statistics come in many shapes: compiled only inside a step, eager elsewhere."""
+    if engine == "eager":  # asking for a stance would import the compiler, which takes seconds
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"), many_versions():
+        yield
+
+
+def many_versions() -> contextlib.AbstractContextManager[object]:
+    """Inside, code may be compiled for many shapes; for too many is an error rather than slow without a word.
+
+    Around a run and not around a step: each such patch leaves a context variable behind for good.
+    """
+    return torch._dynamo.config.patch(recompile_limit=VERSIONS, fail_on_recompile_limit_hit=True)

@@ -1,0 +1,116 @@
+"""A step as it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bdr.data.pool import Epoch, Store
+from bdr.engine.objective import Objective
+from bdr.errors import BdrError
+from bdr.plugins.base import Plugin
+from bdr.types import Batch, Clock
+
+
+class Step(Protocol):
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the values; known after the first step."""
+        ...
+
+    @property
+    def log(self) -> Tensor:
+        """(steps, terms) values of the epoch so far, on the device; there after the first step."""
+        ...
+
+    def open(self, epoch: Epoch, log: Tensor | None) -> None:
+        """Takes in the draws of an epoch, and the values of steps that were made before a stop."""
+        ...
+
+    def __call__(self) -> None:
+        """The step of the epoch that the clock stands at; the clock moves on."""
+        ...
+
+
+def taken(store: Store, epoch: Epoch, at: Tensor) -> tuple[Tensor, Tensor, Epoch]:
+    """Images and labels of the step (1,) of an epoch, and its draws."""
+    now = epoch.at(at)
+    return store.augmented(now.rows, now.draws), store.labels[now.rows], now
+
+
+def looked(plugin: Plugin, store: Store, rows: Tensor, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The further views of these images that a plug-in wants."""
+    views = tuple(plugin.look(store, rows, drawn))
+    if len(views) != plugin.views:
+        raise BdrError(f"plug-in '{plugin.name}' wants {plugin.views} further views, and its `look` makes {len(views)}")
+    return views
+
+
+class EagerStep:
+    """The step as it reads."""
+
+    def __init__(
+        self, objective: Objective, optimizer: torch.optim.Optimizer, store: Store, clock: Clock, clip: float | None
+    ) -> None:
+        self.objective, self.optimizer, self.store, self.clock, self.clip = objective, optimizer, store, clock, clip
+        self.taken, self.looked = taken, looked
+        self.names: tuple[str, ...] = ()
+        self.epoch: Epoch | None = None
+        self.values: Tensor | None = None
+        self.seen: Callable[[Sequence[Tensor]], None] = lambda images: None  # told when the images of a batch are there
+
+    def open(self, epoch: Epoch, log: Tensor | None) -> None:
+        if self.epoch is None:
+            self.epoch = epoch.each(torch.clone)
+        for mine, theirs in zip(self.epoch.tensors(), epoch.tensors(), strict=True):
+            mine.copy_(theirs)  # in place: a captured graph reads them where they were
+        if log is not None:
+            self.values = log.clone()
+
+    @property
+    def log(self) -> Tensor:
+        assert self.values is not None, "no step was made yet"
+        return self.values
+
+    def __call__(self) -> None:
+        at = self.clock.step.view(1)
+        batch = self.batch(at)
+        self.seen((batch.x, *batch.views))
+        self.optimizer.zero_grad(set_to_none=True)
+        terms, out = self.objective.terms(batch)
+        self.objective.total(terms).backward()
+        self.update()
+        self.keep(at, terms | self.objective.watched(out, batch.y))
+        self.clock.step.add_(1)
+
+    def batch(self, at: Tensor) -> Batch:
+        """What the epoch has drawn for this step, as plug-ins hand it on."""
+        assert self.epoch is not None, "open an epoch first"
+        x, y, now = self.taken(self.store, self.epoch, at)
+        batch = Batch(x, y, now.rows, self.clock)
+        views: list[Tensor] = []
+        for plugin, drawn in zip(self.objective.plugins, now.plugins, strict=True):
+            batch = plugin.batch(batch, drawn)
+            views += self.looked(plugin, self.store, now.rows, drawn) if plugin.views else ()
+        return batch._replace(views=tuple(views))
+
+    def update(self) -> None:
+        method = self.objective.method
+        method.graded(self.clock)
+        if self.clip is not None:
+            moving = [p for group in self.optimizer.param_groups for p in group["params"]]
+            nn.utils.clip_grad_norm_(moving, self.clip)
+        self.optimizer.step()
+        method.stepped(self.clock)
+        for plugin in self.objective.plugins:
+            plugin.stepped(method.net, self.clock)
+
+    def keep(self, at: Tensor, values: dict[str, Tensor]) -> None:
+        self.names = tuple(values)
+        row = torch.stack([value.detach() for value in values.values()])
+        if self.values is None:
+            self.values = row.new_zeros(int(self.clock.steps), len(row))
+        self.values.index_copy_(0, at, row[None])

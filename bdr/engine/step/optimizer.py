@@ -1,0 +1,37 @@
+"""The optimiser of a stage, such that a captured step can have it inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from bdr.errors import BdrError, UsageError
+from bdr.types import OPTIMIZERS, Stage
+
+
+def make_optimizer(stage: Stage, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+    moving = [p for p in parameters if p.requires_grad and p.numel()]
+    if not moving:
+        raise BdrError(f"stage '{stage.name}' moves no parameter: its `train` {stage.train} fits none")
+    fast = device.type == "cuda"
+    # A learning rate on the device can change without capturing the graph again.
+    lr = torch.tensor(stage.lr, device=device) if fast else stage.lr
+    if stage.optimizer == "adamw":
+        return torch.optim.AdamW(moving, lr, weight_decay=stage.weight_decay, fused=fast, capturable=fast)
+    if stage.optimizer == "sgd":
+        return torch.optim.SGD(moving, lr, stage.momentum, weight_decay=stage.weight_decay, fused=fast or None)
+    raise UsageError(f"no optimiser '{stage.optimizer}'; there are {', '.join(OPTIMIZERS)}")
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
