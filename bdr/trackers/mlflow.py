@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nobody asked for it; read when mlflow is imported
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")  # half a minute; its own seven take four until all is told
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")  # half a minute; its own seven take four
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
