@@ -225,11 +225,11 @@ def fallen_together(stage: Stage, name: str) -> str:
 
 
 def moved(given: int | tuple[int, ...], epochs: int, meant: int) -> int | tuple[int, ...]:
-    """Epochs of so many as the same share of others."""
+    """Epochs of so many as the same share of others. A rate that drops has held for an epoch at least."""
     if epochs == meant:
         return given
     share = epochs / meant
-    return round(given * share) if isinstance(given, int) else tuple(round(each * share) for each in given)
+    return round(given * share) if isinstance(given, int) else tuple(max(1, round(each * share)) for each in given)
 
 
 def checked_stage(stage: Stage) -> Stage:

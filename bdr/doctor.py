@@ -36,7 +36,7 @@ def findings() -> Iterator[tuple[str, str, str]]:
         yield optional(name, use)
     yield from bytecode()
     yield from devices()
-    yield OK, "cores", str(os.cpu_count())
+    yield OK, "cores", f"{os.cpu_count()}; OMP_NUM_THREADS=1 for networks as small as that of digits"
     yield OK, "memory", memory()
     free = shutil.disk_usage(".").free / 2**30
     yield (OK if free > 1 else MISSING), "disk", f"{free:.1f} GiB free here"

@@ -285,6 +285,10 @@ def test_other_epochs_scale_the_drops_and_say_so(tmp_path):
     assert printed("--set", "stage.epochs=10")["stage"]["drops"] == [6, 8]
 
 
+def test_a_rate_holds_for_an_epoch_before_it_drops():
+    assert printed("--set", "stage.epochs=1")["stage"]["drops"] == [1, 1]
+
+
 def test_drops_that_are_set_are_not_scaled(tmp_path):
     words = ("--set", "stage.epochs=10", "--set", "stage.drops=[3]")
     assert "scaled" not in typed("run", "ucir", *SMALL, *words, "--dry-run", "--runs", tmp_path).err

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 SOME = 10  # unreadable pictures that are named
+USUAL, LARGE = 32, 224  # pixels a side of a picture as it is read: unless said otherwise, and for large networks
+LOOKED_AT, SHRUNK = 100, 1.25  # pictures whose size is looked at, and how much larger than what is read they may be
 Labelled = list[tuple[Path, int]]  # files, each with the label of its class
 LAYOUT = "expected is ROOT/train/CLASS/*.png and ROOT/test/CLASS/*.png, or ROOT/CLASS/*.png"
 
@@ -102,6 +104,29 @@ def read_all(files: Sequence[Path], size: int) -> np.ndarray:
         lines = [f"{len(wrong)} of {len(files)} pictures cannot be used:", *map(str, wrong[:SOME]), *more]
         raise BdrError("\n  ".join(lines))
     return pixels
+
+
+def say_if_shrunk(files: Sequence[Path], size: int) -> None:
+    """Small squares are quick to train on, and were perhaps not chosen; whoever asks for larger ones knows."""
+    some = files[:: max(1, len(files) // LOOKED_AT)]
+    side = int(np.median([shorter_side(path) for path in some])) if size == USUAL else 0
+    if side > SHRUNK * size:
+        warnings.warn(
+            f"pictures of about {side} pixels are made {size} x {size}: --size {min(side, LARGE)} keeps more of them, "
+            "and takes longer",
+            stacklevel=3,
+        )
+
+
+def shorter_side(path: Path) -> int:
+    """In pixels; 0 for what cannot be read, which is told when it is."""
+    try:
+        from PIL import Image
+
+        with Image.open(path) as image:
+            return min(image.size)
+    except Exception:  # decoders of broken files raise whatever they stumble over
+        return 0
 
 
 def picture_files(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,16 @@ from numpy.typing import ArrayLike
 from bdr.data.arrays import checked_images, checked_names, checked_statistics, measure, shape_of
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet, Images
-from bdr.data.pictures import check_counts, check_same_classes, class_names, folders_of, labelled_files, pictures
+from bdr.data.pictures import (
+    USUAL,
+    check_counts,
+    check_same_classes,
+    class_names,
+    folders_of,
+    labelled_files,
+    pictures,
+    say_if_shrunk,
+)
 from bdr.data.published import folder_of, how_to_fetch, published, read
 from bdr.errors import BdrError, UsageError
 
@@ -57,7 +67,7 @@ def cifar100(root: Root | None) -> DataSet:
     return cifar("cifar100", root, CIFAR100)
 
 
-def imagefolder(root: Root | None, size: int = 32, only: Collection[str] = ()) -> DataSet:
+def imagefolder(root: Root | None, size: int = USUAL, only: Collection[str] = ()) -> DataSet:
     """A folder of pictures, a folder a class, as RGB squares of `size` pixels; `only` these classes, if all are there.
 
     Where some are not, all classes are read: whoever asked can then say what is there instead.
@@ -68,7 +78,9 @@ def imagefolder(root: Root | None, size: int = 32, only: Collection[str] = ()) -
     only = only if set(only) <= set(class_names(train_at)) else ()
     classes = class_names(train_at, only)
     files = labelled_files(train_at, classes)
+    say_if_shrunk([path for path, _ in files], size)
     if test_at is None:
+        warnings.warn(f"no test/ folder: every fifth picture of a class in {train_at} is for testing", stacklevel=2)
         (whole,) = pictures([files], size)
         check_counts(train_at, whole, classes)
         train, test = split(whole, share=5)

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -356,8 +357,21 @@ def test_grey_pictures_and_other_endings_are_read_and_other_files_left_alone(tmp
     (tmp_path / "a" / "notes.txt").write_text("no picture")
     (tmp_path / "a" / ".hidden.png").write_text("no picture")
     (tmp_path / ".git").mkdir()
-    loaded = sets.imagefolder(tmp_path)
+    with pytest.warns(UserWarning, match=r"no test/ folder: every fifth picture of a class in .* is for testing"):
+        loaded = sets.imagefolder(tmp_path)
     assert (len(loaded.train), len(loaded.test), loaded.classes) == (1, 1, ("a",))
+
+
+@pytest.mark.parametrize(("side", "size", "told"), [(48, 32, True), (36, 32, False), (48, 40, False), (16, 32, False)])
+def test_pictures_that_become_much_smaller_unasked_are_told(tmp_path, side, size, told):
+    for number in range(2):
+        paint(tmp_path / "train" / "a" / f"{number}.png", (1, 2, 3), size=(2 * side, side))
+        paint(tmp_path / "test" / "a" / f"{number}.png", (1, 2, 3))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        sets.imagefolder(tmp_path, size)
+    said = "pictures of about 48 pixels are made 32 x 32: --size 48 keeps more of them, and takes longer"
+    assert [str(each.message) for each in heard] == [said] * told
 
 
 def test_the_source_follows_the_pixels(folder):
