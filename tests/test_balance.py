@@ -422,6 +422,38 @@ def test_one_hot_targets_do_what_ids_do(seed, formula):
         torch.testing.assert_close(soft.state_dict()[name], value, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_autocast_changes_no_statistic(formula, half):
+    """A class sum of 500 images is beyond float16; the spread is small beside the mean, and lost in bfloat16."""
+    labels, features = images(counts=(20, 20, 500), dtype=torch.float32)
+    plain, cast, compiled = (BDR(formula=formula) for _ in range(3))
+    step = torch.compile(compiled, fullgraph=True, backend="eager", dynamic=False)
+    plain.begin(labels, features + 150)
+    plain(torch.zeros(60, 3), features[:60] + 149, labels[:60])
+    for balance, call in ((cast, cast), (compiled, step)):
+        with torch.autocast("cpu", half):
+            balance.begin(labels, features + 150)
+            call(torch.zeros(60, 3), features[:60] + 149, labels[:60])
+        assert all(torch.equal(value, plain.state_dict()[name]) for name, value in balance.state_dict().items())
+
+
+@pytest.mark.parametrize("cast", [torch.nn.Module.half, torch.nn.Module.bfloat16, lambda model: model.to(torch.half)])
+def test_a_model_that_is_cast_leaves_the_statistics_as_precise_as_they_are(cast):
+    balance, alone = begun(dtype=torch.float32), begun(dtype=torch.float32)
+    model = cast(torch.nn.Sequential(torch.nn.Linear(3, DIM), balance))
+    assert model[0].weight.dtype in (torch.float16, torch.bfloat16)
+    features, y = next(batches(dtype=torch.float16))
+    balance.observe(features, y)
+    alone.observe(features, y)
+    assert all(torch.equal(value, alone.state_dict()[name]) for name, value in balance.state_dict().items())
+
+
+def test_the_statistics_move_with_a_model():
+    balance = torch.nn.Sequential(begun(dtype=torch.float32)).to("meta", torch.half)[0]
+    assert {(value.device.type, value.dtype) for value in balance.buffers()} == {("meta", torch.float32)}
+
+
 class NoHostRead(TorchDispatchMode):
     """Refuses every operation by which the host learns a value."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +24,11 @@ from bdr.balance.given import classes_of, refuse_shapes, refuse_strangers, refus
 from bdr.balance.ranks import gathered, gathered_shares
 
 COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
+
+
+def precisely(features: Tensor) -> torch.autocast:
+    """Statistics as they are typed: autocast would sum a class in half precision, and 500 images overflow that."""
+    return torch.autocast(features.device.type, enabled=False)
 
 
 class BDR(nn.Module):
@@ -72,6 +78,15 @@ class BDR(nn.Module):
             self.reserve(*mean.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> BDR:
+        """Moves to other devices with a model, and keeps its precision where the model is cast to a lower one."""
+
+        def precise(statistic: Tensor) -> Tensor:
+            given = fn(statistic)
+            return given if given.dtype == statistic.dtype else statistic.to(given.device)
+
+        return super()._apply(precise, recurse)
+
     def extra_repr(self) -> str:
         shares = f"m={self.m}, m_prime={self.m_prime}, beta={self.beta}, tau={self.tau}"
         return f"{shares}, formula={self.formula!r}, classes={self.classes}"
@@ -99,11 +114,12 @@ class BDR(nn.Module):
         if bool((count == 0).any()):
             empty = (count == 0).nonzero().flatten().tolist()
             raise ValueError(f"BDR needs at least one image of every class; there is none of {empty}")
-        self.count, self.mean = count, member.T @ features / count[:, None]
-        spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
-        self.spread = typical_where_unknown(spread, self.count)
-        self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
-        self.offset = centred(self.initial, self.tau, self.formula)
+        with precisely(features):
+            self.count, self.mean = count, member.T @ features / count[:, None]
+            spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
+            self.spread = typical_where_unknown(spread, self.count)
+            self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
+            self.offset = centred(self.initial, self.tau, self.formula)
 
     @torch.no_grad()
     def observe(self, features: Tensor, y: Tensor) -> None:
@@ -115,7 +131,8 @@ class BDR(nn.Module):
         if self.across_ranks:
             features, y = gathered(features), gathered(y)
         before = (self.count, self.mean, self.spread, self.offset, self.initial)
-        after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
+        with precisely(features):
+            after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
         torch._foreach_copy_([self.mean, self.spread, self.offset], list(after))
 
     def check(self, logits: Tensor, features: Tensor, y: Tensor) -> None:
