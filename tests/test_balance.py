@@ -454,6 +454,17 @@ def test_the_statistics_move_with_a_model():
     assert {(value.device.type, value.dtype) for value in balance.buffers()} == {("meta", torch.float32)}
 
 
+def test_a_phase_that_begins_in_inference_mode_trains_like_any_other():
+    labels, features = images()
+    plain, balance, (seen, y) = begun(), BDR(), next(batches())
+    with torch.inference_mode():
+        balance.begin(labels, features * 1)
+    logits = torch.zeros(len(y), K, requires_grad=True)
+    F.cross_entropy(balance(logits, seen, y), y).backward()
+    plain.observe(seen, y)
+    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in balance.state_dict().items())
+
+
 class NoHostRead(TorchDispatchMode):
     """Refuses every operation by which the host learns a value."""
 

@@ -95,6 +95,7 @@ class BDR(nn.Module):
     def classes(self) -> int:
         return len(self.count)
 
+    @torch.inference_mode(False)  # features may come from there, but buffers that are made there could never move
     @torch.no_grad()
     def begin(self, labels: Tensor, features: Tensor, classes: int | None = None) -> None:
         """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included.
