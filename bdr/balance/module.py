@@ -20,7 +20,14 @@ from bdr.balance.equations import (
     squared_distances,
     typical_where_unknown,
 )
-from bdr.balance.given import classes_of, refuse_shapes, refuse_strangers, refuse_unfinite
+from bdr.balance.given import (
+    classes_of,
+    refuse_batch,
+    refuse_logits,
+    refuse_numbers,
+    refuse_shapes,
+    refuse_unfinite,
+)
 from bdr.balance.ranks import gathered, gathered_shares
 
 COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
@@ -51,11 +58,7 @@ class BDR(nn.Module):
         across_ranks: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in {"m": m, "m_prime": m_prime, "beta": beta}.items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} = {value} is not in [0, 1]")
-        if not 0 <= tau < float("inf"):
-            raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
+        refuse_numbers(m=m, m_prime=m_prime, beta=beta, tau=tau)
         if formula not in FORMULAS:
             raise ValueError(f"no formula '{formula}'; there are {', '.join(FORMULAS)}")
         if components not in COMPONENTS:
@@ -128,29 +131,14 @@ class BDR(nn.Module):
 
         Loss scaling in half precision skips such steps and goes on, and statistics that took them in never recover.
         """
-        features = features.detach().to(self.mean.dtype)
+        refuse_batch(features, y, *self.mean.shape)
+        features, y = features.detach().to(self.mean.dtype), y.long() if y.dim() == 1 else y
         if self.across_ranks:
             features, y = gathered(features), gathered(y)
         before = (self.count, self.mean, self.spread, self.offset, self.initial)
         with precisely(features):
             after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
         torch._foreach_copy_([self.mean, self.spread, self.offset], list(after))
-
-    def check(self, logits: Tensor, features: Tensor, y: Tensor) -> None:
-        """Shapes that would broadcast in silence, or fail after the statistics have moved; ids that are no classes."""
-        batch, (classes, dim) = len(logits), self.mean.shape
-        if logits.shape != (batch, classes):
-            raise ValueError(
-                f"logits are {tuple(logits.shape)} and begin() saw {classes} classes, so ({batch}, {classes}) is "
-                "expected; call begin() at the start of every phase"
-            )
-        if features.shape != (batch, dim):
-            raise ValueError(f"features are {tuple(features.shape)}, and ({batch}, {dim}) is expected")
-        if y.shape not in ((batch,), (batch, classes)):
-            raise ValueError(
-                f"targets are {tuple(y.shape)}: ids ({batch},) or mixtures ({batch}, {classes}) are expected"
-            )
-        refuse_strangers(y, classes)
 
     def forward(self, logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
         """Observes the batch, then returns its balanced logits; plain logits in eval mode and before any `begin`."""
@@ -159,6 +147,6 @@ class BDR(nn.Module):
         if self.classes == 0:
             warnings.warn("BDR rests until begin(labels, features) is called; that is right in a first phase only")
             return logits
-        self.check(logits, features, y)
+        refuse_logits(logits, features, self.classes)
         self.observe(features, y)
         return logits + self.offset.to(logits.dtype)
