@@ -342,7 +342,7 @@ IDS, ROWS = torch.tensor([0, 1, 1, 2]), torch.ones(4, DIM)
         (IDS, torch.ones(4, DIM, 2, 2), None, r"features are \(4, .*, 2, 2\), and \(N, D\) is expected"),
         (ROWS, IDS, None, r"labels come first: begin\(labels, features\)"),
         (IDS[:3], ROWS, None, r"labels are \(3,\) and features \(4, .*as many of both are expected"),
-        (IDS[:0], ROWS[:0], None, "as many of both are expected, one or more"),
+        (IDS[:0], ROWS[:0], None, "at least one image of every class"),
         (IDS[:, None], ROWS, None, r"labels are \(4, 1\), and ids are \(4,\): labels.flatten\(\) makes them"),
         (IDS - 1, ROWS, None, "labels are from -1 to 1, and ids from 0 on are allowed"),
         (IDS, ROWS, 2, "labels are from 0 to 2, and ids from 0 to 1, since classes = 2, are allowed"),
@@ -532,6 +532,14 @@ def test_a_step_compiles_in_one_graph_and_is_the_same(formula, soft):
         compiled(features, y)
     for name, value in eager.state_dict().items():
         assert torch.equal(whole.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_batch_without_any_image_moves_neither_means_nor_spreads(formula):
+    balance, before = begun(formula=formula), begun(formula=formula)
+    balance.observe(torch.zeros(0, DIM), torch.zeros(0).long())
+    assert torch.equal(balance.mean, before.mean)
+    assert torch.equal(balance.spread, before.spread)
 
 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])

@@ -21,28 +21,33 @@ def refuse_numbers(tau: float, **shares: float) -> None:
         raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
 
 
-def refuse_shapes(labels: Tensor, features: Tensor) -> None:
-    """What `begin` cannot begin with: a sentence of ours is found sooner than one of torch, three calls deeper."""
+def unfit(labels: Tensor, features: Tensor) -> Exception | None:
+    """Why `begin` cannot begin with these: a sentence of ours is found sooner than one of torch, three calls deeper."""
     for name, given in {"labels": labels, "features": features}.items():
         if not isinstance(given, Tensor):
             kind = type(given).__name__
-            raise TypeError(f"{name} are a {kind}, and a torch.Tensor is expected: torch.as_tensor({name}) makes one")
+            return TypeError(f"{name} are a {kind}, and a torch.Tensor is expected: torch.as_tensor({name}) makes one")
     if features.dim() != 2:
-        raise ValueError(
+        return ValueError(
             f"features are {tuple(features.shape)}, and (N, D) is expected, a row an image as it goes into the "
             "classifier; labels come first: begin(labels, features)"
         )
     if labels.dim() == 2 and labels.shape[1] == 1:
-        raise ValueError(f"labels are {tuple(labels.shape)}, and ids are ({len(labels)},): labels.flatten() makes them")
-    if labels.dim() not in (1, 2) or len(labels) != len(features) or len(labels) == 0:
-        raise ValueError(
-            f"labels are {tuple(labels.shape)} and features {tuple(features.shape)}: as many of both are expected, "
-            "one or more, labels as ids (N,) or mixtures (N, K)"
+        return ValueError(
+            f"labels are {tuple(labels.shape)}, and ids are ({len(labels)},): labels.flatten() makes them"
         )
+    if labels.dim() not in (1, 2) or len(labels) != len(features):
+        return ValueError(
+            f"labels are {tuple(labels.shape)} and features {tuple(features.shape)}: as many of both are expected, "
+            "labels as ids (N,) or mixtures (N, K)"
+        )
+    return None
 
 
 def classes_of(labels: Tensor, classes: int | None) -> int:
     """How many classes there are, once the labels are known to be among them."""
+    if len(labels) == 0:
+        raise ValueError("there are no labels and features: a phase begins with at least one image of every class")
     if labels.dim() == 2:
         if classes not in (None, labels.shape[1]) or not bool((labels >= 0).all()):
             raise ValueError(

@@ -25,12 +25,16 @@ from bdr.balance.given import (
     refuse_batch,
     refuse_logits,
     refuse_numbers,
-    refuse_shapes,
     refuse_unfinite,
+    unfit,
 )
-from bdr.balance.ranks import gathered, gathered_shares
+from bdr.balance.ranks import gathered, rank, ranks, told_by_all
 
 COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
+DRIFTS = (
+    "several processes train together, and BDR() has the statistics of its own images alone: offsets of ranks drift "
+    "apart, or are those of rank 0 inside of DistributedDataParallel; BDR(across_ranks=True) has those of all images"
+)
 
 
 def precisely(features: Tensor) -> torch.autocast:
@@ -105,9 +109,7 @@ class BDR(nn.Module):
 
         With `across_ranks` each rank gives its own share of them.
         """
-        refuse_shapes(labels, features)
-        if self.across_ranks:
-            labels, features = gathered_shares(labels), gathered_shares(features.detach())
+        labels, features = self.of_all_ranks(labels, features)
         classes = classes_of(labels, classes)
         refuse_unfinite(features)
         labels = labels.long() if labels.dim() == 1 else labels  # bytes as an index would be a mask
@@ -125,6 +127,18 @@ class BDR(nn.Module):
             self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
             self.offset = centred(self.initial, self.tau, self.formula)
 
+    def of_all_ranks(self, labels: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Refuses on every rank what one of them cannot begin with: the others would wait for it for ever."""
+        refusal = unfit(labels, features)
+        for refused in told_by_all(refusal) if self.across_ranks else [refusal]:
+            if refused is not None:
+                raise refused
+        if self.across_ranks:
+            return gathered(labels, features)
+        if ranks() > 1 and rank() == 0:
+            warnings.warn(DRIFTS)
+        return labels, features
+
     @torch.no_grad()
     def observe(self, features: Tensor, y: Tensor) -> None:
         """Moves mean, spread and offset by one batch, in place; one that is not finite moves nothing.
@@ -133,11 +147,10 @@ class BDR(nn.Module):
         """
         refuse_batch(features, y, *self.mean.shape)
         features, y = features.detach().to(self.mean.dtype), y.long() if y.dim() == 1 else y
-        if self.across_ranks:
-            features, y = gathered(features), gathered(y)
         before = (self.count, self.mean, self.spread, self.offset, self.initial)
+        how = (self.m_prime, self.beta, self.tau, self.formula, self.across_ranks)
         with precisely(features):
-            after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
+            after = moved(features, y, *before, *how)
         torch._foreach_copy_([self.mean, self.spread, self.offset], list(after))
 
     def forward(self, logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
