@@ -123,9 +123,7 @@ def moved_spread(
 ) -> Tensor:
     total = summed((member * squared_distances(features, mean, y)).sum(0), across_ranks)
     in_batch = total / here.clamp(min=SMALLEST_SPREAD)
-    if (
-        formula == "released" and y.dim() == 1
-    ):  # the released code's slip: every class moves at the pace of a single one
+    if formula == "released" and y.dim() == 1:  # its code's slip: every class moves at the pace of a single one
         keep = keep.gather(0, last_to_appear(member, across_ranks))
     # One sample tells nothing of a spread; a mixed batch has soft counts, so the bound lies between one and two.
     fewest = 0.0 if formula == "anchored" else 1.5
