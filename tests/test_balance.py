@@ -1,6 +1,7 @@
 """BDR on its own: against the equations as slow loops, against the dossier's numbers, and against itself."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -8,7 +9,6 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import SlowBDR, one_hot
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bdr.balance import BDR, COMPONENTS, FORMULAS, compensation
 
@@ -272,6 +272,42 @@ def test_shapes_that_do_not_fit_are_refused_before_anything_moves(logits, featur
     assert all(torch.equal(before[name], value) for name, value in balance.state_dict().items())
 
 
+@pytest.mark.parametrize(
+    ("features", "y", "sentence"),
+    [
+        (
+            torch.zeros(3, DIM + 1),
+            torch.zeros(3).long(),
+            rf"features are \(3, {DIM + 1}\), and \(3, {DIM}\) is expected",
+        ),
+        (torch.zeros(3, DIM, 1), torch.zeros(3).long(), r"features are \(3, .*, 1\)"),
+        (torch.zeros(3, DIM), torch.zeros(2).long(), r"targets are \(2,\): ids \(3,\)"),
+        (torch.zeros(3, DIM), torch.zeros(3, 1).long(), r"targets are \(3, 1\): ids \(3,\)"),
+        (torch.zeros(3, DIM), torch.tensor([0, 1, -1]), "targets are from -1 to 1"),
+        (torch.zeros(3, DIM), torch.zeros(3), r"targets are torch.float32, and ids are integers: targets.long\(\)"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_no_more_observed_than_balanced(features, y, sentence):
+    balance = begun(dtype=torch.float32)
+    for call in (balance.observe, lambda features, y: balance(torch.zeros(3, K), features, y)):
+        with pytest.raises(ValueError, match=sentence):
+            call(features, y)
+    assert all(
+        torch.equal(value, begun(dtype=torch.float32).state_dict()[name])
+        for name, value in balance.state_dict().items()
+    )
+
+
+def test_nothing_is_observed_before_a_phase_begins():
+    with pytest.raises(ValueError, match=r"before begin\(labels, features\); a first phase has nothing to balance"):
+        BDR().observe(torch.zeros(3, DIM), torch.zeros(3).long())
+
+
+def test_a_head_for_classes_to_come_is_told_what_to_give():
+    with pytest.raises(ValueError, match=rf"give logits\[:, :{K}\] where a head is made for classes to come"):
+        begun()(torch.zeros(3, 100), torch.zeros(3, DIM), torch.zeros(3).long())
+
+
 @pytest.mark.parametrize("name", ["m", "m_prime", "beta"])
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
 def test_shares_outside_zero_and_one_are_refused(name, value):
@@ -284,6 +320,12 @@ def test_unknown_formulas_and_components_are_refused_with_the_list_of_known_ones
         BDR(formula="paper")
     with pytest.raises(ValueError, match=r"no components 'dc'; there are cr\+dc\+momentum, cr\+dc, cr"):
         BDR(components="dc")
+
+
+@pytest.mark.parametrize("values", [{"m": "corrected"}, {"tau": "cr"}])
+def test_names_in_the_place_of_numbers_are_refused_with_where_they_belong(values):
+    with pytest.raises(TypeError, match=r"a number is expected.* BDR\(formula='corrected', components='cr'\)"):
+        BDR(**values)
 
 
 def test_a_negative_strength_is_refused():
@@ -300,7 +342,8 @@ IDS, ROWS = torch.tensor([0, 1, 1, 2]), torch.ones(4, DIM)
         (IDS, torch.ones(4, DIM, 2, 2), None, r"features are \(4, .*, 2, 2\), and \(N, D\) is expected"),
         (ROWS, IDS, None, r"labels come first: begin\(labels, features\)"),
         (IDS[:3], ROWS, None, r"labels are \(3,\) and features \(4, .*as many of both are expected"),
-        (IDS[:0], ROWS[:0], None, "as many of both are expected, one or more"),
+        (IDS[:0], ROWS[:0], None, "at least one image of every class"),
+        (IDS[:, None], ROWS, None, r"labels are \(4, 1\), and ids are \(4,\): labels.flatten\(\) makes them"),
         (IDS - 1, ROWS, None, "labels are from -1 to 1, and ids from 0 on are allowed"),
         (IDS, ROWS, 2, "labels are from 0 to 2, and ids from 0 to 1, since classes = 2, are allowed"),
         (IDS.float(), ROWS, None, "labels are torch.float32, and ids are integers"),
@@ -335,12 +378,14 @@ def test_arrays_are_no_tensors():
         BDR().begin(IDS.numpy(), ROWS)
 
 
-def test_ids_of_a_byte_begin_a_phase_like_any_others():
-    whole, bytes_ = BDR(), BDR()
-    features = torch.randn(4, DIM)
-    whole.begin(IDS, features)
-    bytes_.begin(IDS.to(torch.uint8), features)
-    assert torch.equal(whole.offset, bytes_.offset)
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int32])
+def test_short_ids_are_ids_like_any_others(kind):
+    """As an index, bytes would be a mask: with as many images as classes, there is not even an error."""
+    whole, short, features = BDR(), BDR(), torch.randn(3, DIM)
+    for balance, ids in ((whole, IDS), (short, IDS.to(kind))):
+        balance.begin(ids, torch.arange(4 * DIM).view(4, DIM) ** 0.5)
+        balance(torch.zeros(3, 3), features, ids[1:])
+    assert all(torch.equal(value, whole.state_dict()[name]) for name, value in short.state_dict().items())
 
 
 @pytest.mark.parametrize(("labels", "classes", "missing"), [([0, 2], None, "[1]"), ([0, 1], 4, "[2, 3]")])
@@ -422,20 +467,58 @@ def test_one_hot_targets_do_what_ids_do(seed, formula):
         torch.testing.assert_close(soft.state_dict()[name], value, rtol=0, atol=1e-10)
 
 
-class NoHostRead(TorchDispatchMode):
-    """Refuses every operation by which the host learns a value."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero), func
-        return func(*args, **(kwargs or {}))
-
-
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_a_step_never_reads_a_value_on_the_host(formula):
-    balance = begun(formula=formula)
+def test_autocast_changes_no_statistic(formula, half):
+    """A class sum of 500 images is beyond float16; the spread is small beside the mean, and lost in bfloat16."""
+    labels, features = images(counts=(20, 20, 500), dtype=torch.float32)
+    plain, cast, compiled = (BDR(formula=formula) for _ in range(3))
+    step = torch.compile(compiled, fullgraph=True, backend="eager", dynamic=False)
+    plain.begin(labels, features + 150)
+    plain(torch.zeros(60, 3), features[:60] + 149, labels[:60])
+    for balance, call in ((cast, cast), (compiled, step)):
+        with torch.autocast("cpu", half):
+            balance.begin(labels, features + 150)
+            call(torch.zeros(60, 3), features[:60] + 149, labels[:60])
+        assert all(torch.equal(value, plain.state_dict()[name]) for name, value in balance.state_dict().items())
+
+
+@pytest.mark.parametrize("cast", [torch.nn.Module.half, torch.nn.Module.bfloat16, lambda model: model.to(torch.half)])
+def test_a_model_that_is_cast_leaves_the_statistics_as_precise_as_they_are(cast):
+    balance, alone = begun(dtype=torch.float32), begun(dtype=torch.float32)
+    model = cast(torch.nn.Sequential(torch.nn.Linear(3, DIM), balance))
+    assert model[0].weight.dtype in (torch.float16, torch.bfloat16)
+    features, y = next(batches(dtype=torch.float16))
+    balance.observe(features, y)
+    alone.observe(features, y)
+    assert all(torch.equal(value, alone.state_dict()[name]) for name, value in balance.state_dict().items())
+
+
+def test_the_statistics_move_with_a_model():
+    balance = torch.nn.Sequential(begun(dtype=torch.float32)).to("meta", torch.half)[0]
+    assert {(value.device.type, value.dtype) for value in balance.buffers()} == {("meta", torch.float32)}
+
+
+def test_a_phase_that_begins_in_inference_mode_trains_like_any_other():
+    labels, features = images()
+    plain, balance, (seen, y) = begun(), BDR(), next(batches())
+    with torch.inference_mode():
+        balance.begin(labels, features * 1)
+    logits = torch.zeros(len(y), K, requires_grad=True)
+    F.cross_entropy(balance(logits, seen, y), y).backward()
+    plain.observe(seen, y)
+    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in balance.state_dict().items())
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_beside_a_cpu_a_step_never_reads_a_value_on_the_host(formula, soft, monkeypatch):
+    """Tensors without values are on a device of their own, and every reading of one is an error."""
+    monkeypatch.setattr("bdr.balance.module.precisely", lambda features: nullcontext())  # autocast knows no such device
+    balance = begun(formula=formula).to("meta")
     for features, y in batches(steps=3):
-        with NoHostRead():
-            balance.observe(features, y)
+        y = F.one_hot(y, K) if soft else y
+        balance(torch.zeros(len(y), K, device="meta"), features.to("meta"), y.to("meta"))
 
 
 @pytest.mark.parametrize("soft", [False, True])
@@ -449,6 +532,14 @@ def test_a_step_compiles_in_one_graph_and_is_the_same(formula, soft):
         compiled(features, y)
     for name, value in eager.state_dict().items():
         assert torch.equal(whole.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_batch_without_any_image_moves_neither_means_nor_spreads(formula):
+    balance, before = begun(formula=formula), begun(formula=formula)
+    balance.observe(torch.zeros(0, DIM), torch.zeros(0).long())
+    assert torch.equal(balance.mean, before.mean)
+    assert torch.equal(balance.spread, before.spread)
 
 
 @pytest.mark.parametrize("bad", [math.inf, math.nan])

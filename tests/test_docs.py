@@ -107,9 +107,12 @@ def test_the_code_of_a_page_runs_as_it_stands(page, own_modules, capsys):
         assert balanced > plain + 5, said
 
 
-def test_the_block_on_soft_labels_can_be_pasted_alone():
-    block = fenced(HOME / "docs/the-module.md", "python")[1]
-    exec(compile(block, "the-module.md, soft labels", "exec"), {"__name__": "__main__"})
+MODULE_BLOCKS = fenced(HOME / "docs/the-module.md", "python")[1:]  # the first has nothing before it
+
+
+@pytest.mark.parametrize("block", [block for block in MODULE_BLOCKS if not block.startswith("# train.py")])
+def test_a_block_on_the_module_can_be_pasted_alone(block, own_modules):
+    exec(compile(block, "the-module.md, a block", "exec"), {"__name__": "__main__"})
 
 
 # Commands

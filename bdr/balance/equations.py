@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from bdr.balance.ranks import least, rank, summed
 from bdr.fusing import fused
 
 FORMULAS = ("corrected", "released", "anchored")
 SMALLEST_SPREAD = 1e-12  # images of a class may all be alike, and 1/0 must never get through
+RANK_APART, NEVER = 2**32, 2**62  # places in a batch: more than a rank has images, and after all of them
 
 
 def memberships(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
@@ -53,10 +56,12 @@ def mix(share: float, psi: Tensor, omega: Tensor) -> Tensor:
     return share * psi + (1 - share) * omega
 
 
-def last_to_appear(y: Tensor) -> Tensor:
-    """(1,) the class whose first sample comes last in the batch."""
-    first = (y[:, None] == y[None, :]).int().argmax(1)
-    return y.gather(0, first.argmax(0, keepdim=True))
+def last_to_appear(member: Tensor, across_ranks: bool) -> Tensor:
+    """(1,) the class whose first sample comes last in the batch; those of a rank come after those of all before it."""
+    places = rank() * RANK_APART + torch.arange(len(member), device=member.device)[:, None]
+    first = F.pad(torch.where(member > 0, places, NEVER), (0, 0, 0, 1), value=NEVER).amin(0)  # a rank may have none
+    first = least(first, across_ranks)
+    return torch.where(first < NEVER, first, -1).argmax(0, keepdim=True)
 
 
 def centred(pi: Tensor, tau: float, formula: str) -> Tensor:
@@ -86,14 +91,16 @@ def moved(
     beta: float,
     tau: float,
     formula: str,
+    across_ranks: bool,
 ) -> Statistics:
     """The statistics after one batch: equations 4 and 5. A batch that is not finite moves nothing."""
-    before, finite = Statistics(mean, spread, offset), features.isfinite().all()
+    before = Statistics(mean, spread, offset)
     member = memberships(y, len(count), mean.dtype)
-    here = member.sum(0)
+    here = summed(member.sum(0), across_ranks)
     keep = count / (count + here)
-    mean = keep[:, None] * mean + (member.T @ features) / (count + here)[:, None]
-    spread = moved_spread(features, y, member, here, keep, mean, spread, formula)
+    mean = keep[:, None] * mean + summed(member.T @ features, across_ranks) / (count + here)[:, None]
+    spread = moved_spread(features, y, member, here, keep, mean, spread, formula, across_ranks)
+    finite = mean.isfinite().all() & spread.isfinite().all()  # one image that is not spoils both, and on all ranks
     pi = mix(m_prime, frequency(count), compensation(spread))
     if formula == "anchored":
         offset = centred(beta * initial + (1 - beta) * pi, tau, formula)
@@ -104,12 +111,20 @@ def moved(
 
 
 def moved_spread(
-    features: Tensor, y: Tensor, member: Tensor, here: Tensor, keep: Tensor, mean: Tensor, spread: Tensor, formula: str
+    features: Tensor,
+    y: Tensor,
+    member: Tensor,
+    here: Tensor,
+    keep: Tensor,
+    mean: Tensor,
+    spread: Tensor,
+    formula: str,
+    across_ranks: bool,
 ) -> Tensor:
-    total = (member * squared_distances(features, mean, y)).sum(0)
+    total = summed((member * squared_distances(features, mean, y)).sum(0), across_ranks)
     in_batch = total / here.clamp(min=SMALLEST_SPREAD)
-    if formula == "released":  # the released code's slip: every class moves at the pace of a single one
-        keep = keep.gather(0, last_to_appear(y)) if y.dim() == 1 else keep
+    if formula == "released" and y.dim() == 1:  # its code's slip: every class moves at the pace of a single one
+        keep = keep.gather(0, last_to_appear(member, across_ranks))
     # One sample tells nothing of a spread; a mixed batch has soft counts, so the bound lies between one and two.
     fewest = 0.0 if formula == "anchored" else 1.5
     return torch.where(here > fewest, keep * spread + (1 - keep) * in_batch, spread)

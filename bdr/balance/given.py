@@ -6,26 +6,48 @@ import torch
 from torch import Tensor
 
 
-def refuse_shapes(labels: Tensor, features: Tensor) -> None:
-    """What `begin` cannot begin with: a sentence of ours is found sooner than one of torch, three calls deeper."""
+def refuse_numbers(tau: float, **shares: float) -> None:
+    """Settings that are no numbers, or too small or large."""
+    for name, value in {**shares, "tau": tau}.items():
+        if isinstance(value, str):
+            raise TypeError(
+                f"{name} = {value!r}, and a number is expected: BDR(m, m_prime, beta, tau, ...) are numbers, and names "
+                "are best given as BDR(formula='corrected', components='cr')"
+            )
+    for name, value in shares.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} = {value} is not in [0, 1]")
+    if not 0 <= tau < float("inf"):
+        raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
+
+
+def unfit(labels: Tensor, features: Tensor) -> Exception | None:
+    """Why `begin` cannot begin with these: a sentence of ours is found sooner than one of torch, three calls deeper."""
     for name, given in {"labels": labels, "features": features}.items():
         if not isinstance(given, Tensor):
             kind = type(given).__name__
-            raise TypeError(f"{name} are a {kind}, and a torch.Tensor is expected: torch.as_tensor({name}) makes one")
+            return TypeError(f"{name} are a {kind}, and a torch.Tensor is expected: torch.as_tensor({name}) makes one")
     if features.dim() != 2:
-        raise ValueError(
+        return ValueError(
             f"features are {tuple(features.shape)}, and (N, D) is expected, a row an image as it goes into the "
             "classifier; labels come first: begin(labels, features)"
         )
-    if labels.dim() not in (1, 2) or len(labels) != len(features) or len(labels) == 0:
-        raise ValueError(
-            f"labels are {tuple(labels.shape)} and features {tuple(features.shape)}: as many of both are expected, "
-            "one or more, labels as ids (N,) or mixtures (N, K)"
+    if labels.dim() == 2 and labels.shape[1] == 1:
+        return ValueError(
+            f"labels are {tuple(labels.shape)}, and ids are ({len(labels)},): labels.flatten() makes them"
         )
+    if labels.dim() not in (1, 2) or len(labels) != len(features):
+        return ValueError(
+            f"labels are {tuple(labels.shape)} and features {tuple(features.shape)}: as many of both are expected, "
+            "labels as ids (N,) or mixtures (N, K)"
+        )
+    return None
 
 
 def classes_of(labels: Tensor, classes: int | None) -> int:
     """How many classes there are, once the labels are known to be among them."""
+    if len(labels) == 0:
+        raise ValueError("there are no labels and features: a phase begins with at least one image of every class")
     if labels.dim() == 2:
         if classes not in (None, labels.shape[1]) or not bool((labels >= 0).all()):
             raise ValueError(
@@ -33,8 +55,7 @@ def classes_of(labels: Tensor, classes: int | None) -> int:
                 "have a column a class, and shares of 0 or more; ids are (N,)"
             )
         return labels.shape[1]
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise ValueError(f"labels are {labels.dtype}, and ids are integers: labels.long() makes them")
+    refuse_no_ids("labels", labels)
     least, most = int(labels.min()), int(labels.max())
     if least < 0 or (classes is not None and most >= classes):
         allowed = "from 0 on" if classes is None else f"from 0 to {classes - 1}, since classes = {classes},"
@@ -48,11 +69,48 @@ def refuse_unfinite(features: Tensor) -> None:
         raise ValueError(f"features of {rows} of {len(features)} images are not finite (NaN or infinite): all must be")
 
 
-def refuse_strangers(y: Tensor, classes: int) -> None:
+def refuse_no_ids(name: str, ids: Tensor) -> None:
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise ValueError(f"{name} are {ids.dtype}, and ids are integers: {name}.long() makes them")
+
+
+def refuse_logits(logits: Tensor, features: Tensor, classes: int) -> None:
+    """Logits that would broadcast in silence, or fail after the statistics have moved."""
+    batch = len(logits)
+    if logits.shape != (batch, classes):
+        raise ValueError(
+            f"logits are {tuple(logits.shape)} and begin() saw {classes} classes, so ({batch}, {classes}) is expected: "
+            f"call begin() at the start of every phase, and give logits[:, :{classes}] where a head is made for "
+            "classes to come, too"
+        )
+    if len(features) != batch:
+        raise ValueError(f"features are {tuple(features.shape)} and logits {tuple(logits.shape)}: a row an image each")
+
+
+def refuse_batch(features: Tensor, targets: Tensor, classes: int, dim: int) -> None:
+    """Shapes that would broadcast in silence; ids that are no classes."""
+    if classes == 0:
+        raise ValueError(
+            "no batch can be observed before begin(labels, features); a first phase has nothing to balance, so leave "
+            "the module out of it, its offset too"
+        )
+    batch = len(features)
+    if features.shape != (batch, dim):
+        raise ValueError(f"features are {tuple(features.shape)}, and ({batch}, {dim}) is expected, as begin() saw them")
+    if targets.shape not in ((batch,), (batch, classes)):
+        raise ValueError(
+            f"targets are {tuple(targets.shape)}: ids ({batch},) or mixtures ({batch}, {classes}) are expected"
+        )
+    if targets.dim() == 1:
+        refuse_no_ids("targets", targets)
+        refuse_strangers(targets, classes)
+
+
+def refuse_strangers(ids: Tensor, classes: int) -> None:
     """Ids that are no classes, -100 among them, where looking costs nothing: on a GPU the host would have to wait."""
-    if y.dim() != 1 or y.device.type != "cpu" or torch.compiler.is_compiling() or not len(y):
+    if ids.device.type != "cpu" or torch.compiler.is_compiling() or not len(ids):
         return
-    least, most = int(y.min()), int(y.max())
+    least, most = int(ids.min()), int(ids.max())
     if least < 0 or most >= classes:
         raise ValueError(
             f"targets are from {least} to {most}, and ids from 0 to {classes - 1} are allowed, since begin() saw "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,10 +20,26 @@ from bdr.balance.equations import (
     squared_distances,
     typical_where_unknown,
 )
-from bdr.balance.given import classes_of, refuse_shapes, refuse_strangers, refuse_unfinite
-from bdr.balance.ranks import gathered, gathered_shares
+from bdr.balance.given import (
+    classes_of,
+    refuse_batch,
+    refuse_logits,
+    refuse_numbers,
+    refuse_unfinite,
+    unfit,
+)
+from bdr.balance.ranks import gathered, rank, ranks, told_by_all
 
 COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
+DRIFTS = (
+    "several processes train together, and BDR() has the statistics of its own images alone: offsets of ranks drift "
+    "apart, or are those of rank 0 inside of DistributedDataParallel; BDR(across_ranks=True) has those of all images"
+)
+
+
+def precisely(features: Tensor) -> torch.autocast:
+    """Statistics as they are typed: autocast would sum a class in half precision, and 500 images overflow that."""
+    return torch.autocast(features.device.type, enabled=False)
 
 
 class BDR(nn.Module):
@@ -45,11 +62,7 @@ class BDR(nn.Module):
         across_ranks: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in {"m": m, "m_prime": m_prime, "beta": beta}.items():
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} = {value} is not in [0, 1]")
-        if not 0 <= tau < float("inf"):
-            raise ValueError(f"tau = {tau} is not allowed: it is 0 or more")
+        refuse_numbers(m=m, m_prime=m_prime, beta=beta, tau=tau)
         if formula not in FORMULAS:
             raise ValueError(f"no formula '{formula}'; there are {', '.join(FORMULAS)}")
         if components not in COMPONENTS:
@@ -72,6 +85,15 @@ class BDR(nn.Module):
             self.reserve(*mean.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> BDR:
+        """Moves to other devices with a model, and keeps its precision where the model is cast to a lower one."""
+
+        def precise(statistic: Tensor) -> Tensor:
+            given = fn(statistic)
+            return given if given.dtype == statistic.dtype else statistic.to(given.device)
+
+        return super()._apply(precise, recurse)
+
     def extra_repr(self) -> str:
         shares = f"m={self.m}, m_prime={self.m_prime}, beta={self.beta}, tau={self.tau}"
         return f"{shares}, formula={self.formula!r}, classes={self.classes}"
@@ -80,15 +102,14 @@ class BDR(nn.Module):
     def classes(self) -> int:
         return len(self.count)
 
+    @torch.inference_mode(False)  # features may come from there, but buffers that are made there could never move
     @torch.no_grad()
     def begin(self, labels: Tensor, features: Tensor, classes: int | None = None) -> None:
         """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included.
 
         With `across_ranks` each rank gives its own share of them.
         """
-        refuse_shapes(labels, features)
-        if self.across_ranks:
-            labels, features = gathered_shares(labels), gathered_shares(features.detach())
+        labels, features = self.of_all_ranks(labels, features)
         classes = classes_of(labels, classes)
         refuse_unfinite(features)
         labels = labels.long() if labels.dim() == 1 else labels  # bytes as an index would be a mask
@@ -99,11 +120,24 @@ class BDR(nn.Module):
         if bool((count == 0).any()):
             empty = (count == 0).nonzero().flatten().tolist()
             raise ValueError(f"BDR needs at least one image of every class; there is none of {empty}")
-        self.count, self.mean = count, member.T @ features / count[:, None]
-        spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
-        self.spread = typical_where_unknown(spread, self.count)
-        self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
-        self.offset = centred(self.initial, self.tau, self.formula)
+        with precisely(features):
+            self.count, self.mean = count, member.T @ features / count[:, None]
+            spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count
+            self.spread = typical_where_unknown(spread, self.count)
+            self.initial = mix(self.m, frequency(self.count), compensation(self.spread))
+            self.offset = centred(self.initial, self.tau, self.formula)
+
+    def of_all_ranks(self, labels: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Refuses on every rank what one of them cannot begin with: the others would wait for it for ever."""
+        refusal = unfit(labels, features)
+        for refused in told_by_all(refusal) if self.across_ranks else [refusal]:
+            if refused is not None:
+                raise refused
+        if self.across_ranks:
+            return gathered(labels, features)
+        if ranks() > 1 and rank() == 0:
+            warnings.warn(DRIFTS)
+        return labels, features
 
     @torch.no_grad()
     def observe(self, features: Tensor, y: Tensor) -> None:
@@ -111,28 +145,13 @@ class BDR(nn.Module):
 
         Loss scaling in half precision skips such steps and goes on, and statistics that took them in never recover.
         """
-        features = features.detach().to(self.mean.dtype)
-        if self.across_ranks:
-            features, y = gathered(features), gathered(y)
+        refuse_batch(features, y, *self.mean.shape)
+        features, y = features.detach().to(self.mean.dtype), y.long() if y.dim() == 1 else y
         before = (self.count, self.mean, self.spread, self.offset, self.initial)
-        after = moved(features, y, *before, self.m_prime, self.beta, self.tau, self.formula)
+        how = (self.m_prime, self.beta, self.tau, self.formula, self.across_ranks)
+        with precisely(features):
+            after = moved(features, y, *before, *how)
         torch._foreach_copy_([self.mean, self.spread, self.offset], list(after))
-
-    def check(self, logits: Tensor, features: Tensor, y: Tensor) -> None:
-        """Shapes that would broadcast in silence, or fail after the statistics have moved; ids that are no classes."""
-        batch, (classes, dim) = len(logits), self.mean.shape
-        if logits.shape != (batch, classes):
-            raise ValueError(
-                f"logits are {tuple(logits.shape)} and begin() saw {classes} classes, so ({batch}, {classes}) is "
-                "expected; call begin() at the start of every phase"
-            )
-        if features.shape != (batch, dim):
-            raise ValueError(f"features are {tuple(features.shape)}, and ({batch}, {dim}) is expected")
-        if y.shape not in ((batch,), (batch, classes)):
-            raise ValueError(
-                f"targets are {tuple(y.shape)}: ids ({batch},) or mixtures ({batch}, {classes}) are expected"
-            )
-        refuse_strangers(y, classes)
 
     def forward(self, logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
         """Observes the batch, then returns its balanced logits; plain logits in eval mode and before any `begin`."""
@@ -141,6 +160,6 @@ class BDR(nn.Module):
         if self.classes == 0:
             warnings.warn("BDR rests until begin(labels, features) is called; that is right in a first phase only")
             return logits
-        self.check(logits, features, y)
+        refuse_logits(logits, features, self.classes)
         self.observe(features, y)
         return logits + self.offset.to(logits.dtype)

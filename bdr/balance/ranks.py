@@ -1,11 +1,15 @@
-"""The rows of all processes that train together, so that each has the statistics of all."""
+"""Several processes that train together (ranks), so that each has the statistics of the images of all."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 def ranks() -> int:
@@ -13,18 +17,51 @@ def ranks() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def gathered(rows: Tensor) -> Tensor:
-    """The rows of all ranks, one after the other; every rank has as many."""
+def rank() -> int:
+    """Which of them this one is."""
+    return dist.get_rank() if ranks() > 1 else 0
+
+
+def summed(part: Tensor, across_ranks: bool) -> Tensor:
+    """The sum of the parts of all ranks; batches need not be of one size for it, and no host waits for it."""
+    if across_ranks and ranks() > 1:
+        dist.all_reduce(part)
+    return part
+
+
+def least(part: Tensor, across_ranks: bool) -> Tensor:
+    """The least of the parts of all ranks, place by place."""
+    if across_ranks and ranks() > 1:
+        dist.all_reduce(part, op=dist.ReduceOp.MIN)
+    return part
+
+
+def told_by_all(fact: T) -> list[T]:
+    """What every rank says, by rank."""
+    facts = [fact] * ranks()
+    if ranks() > 1:
+        dist.all_gather_object(facts, fact)
+    return facts
+
+
+def gathered(labels: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """The labels and features of all ranks, one after the other; refused by all of them if they do not fit together."""
     if ranks() == 1:
-        return rows
-    parts = [torch.empty_like(rows, memory_format=torch.contiguous_format) for _ in range(ranks())]
-    dist.all_gather(parts, rows.contiguous())
-    return torch.cat(parts)
+        return labels, features
+    kinds = told_by_all(f"labels {kind_of(labels)} and features {kind_of(features)}")
+    if len(set(kinds)) > 1:
+        given = "; ".join(f"rank {number} gives {kind}" for number, kind in enumerate(kinds))
+        raise ValueError(f"the shares of ranks may differ in the number of images alone: {given}")
+    return gathered_rows(labels), gathered_rows(features)
 
 
-def gathered_shares(rows: Tensor) -> Tensor:
-    """The same where ranks have unequally many."""
-    lengths = gathered(torch.tensor([len(rows)], device=rows.device)).tolist()
-    room = [0, 0] * (rows.dim() - 1) + [0, max(lengths) - len(rows)]
-    shares = gathered(F.pad(rows, room)).split(max(lengths))
+def kind_of(rows: Tensor) -> str:
+    return f"({', '.join(['N', *map(str, rows.shape[1:])])}) of {rows.dtype}"
+
+
+def gathered_rows(rows: Tensor) -> Tensor:
+    lengths = told_by_all(len(rows))
+    padded = F.pad(rows, [0, 0] * (rows.dim() - 1) + [0, max(lengths) - len(rows)]).contiguous()
+    shares = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(shares, padded)
     return torch.cat([share[:length] for share, length in zip(shares, lengths, strict=True)])
