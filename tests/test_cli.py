@@ -22,6 +22,7 @@ import yaml
 
 import bdr
 from bdr.cli import main
+from bdr.commands.upkeep import listing
 from bdr.data.published import PUBLISHED, md5_of
 from bdr.engine.checkpoint import read_state
 from bdr.methods import METHODS
@@ -475,6 +476,15 @@ def test_the_shell_can_complete_commands(tmp_path):
         pytest.skip("the shell cannot be detected here")
     assert said.returncode == 0, said.stderr
     assert "complete" in said.stdout
+
+
+def test_what_is_listed_is_said_to_its_end_and_a_second_name_is_told_as_one():
+    about = dict(listing("plugins"))
+    assert about["tade"].endswith("(Zhang et al., NeurIPS 2022), without what it does at test time.")
+    assert about["balanced-softmax"].startswith("Another name of la: ")
+    assert about["la"].startswith("LA: ")
+    whole = [text for what in ("methods", "plugins", "nets", "recipes") for _, text in listing(what)]
+    assert [text for text in whole if not text.endswith(".")] == []
 
 
 # Cleaning

@@ -32,7 +32,9 @@ def listing(what: str) -> list[tuple[str, str]]:
         from bdr.data import ABOUT
 
         return list(ABOUT.items())
-    return [(name, first_line(thing)) for name, thing in sorted(table_of(what).items())]
+    from bdr.plugins import ALIASES
+
+    return [(name, ALIASES.get(name) or first_paragraph(thing)) for name, thing in sorted(table_of(what).items())]
 
 
 def table_of(what: str) -> dict[str, Any]:
@@ -45,11 +47,11 @@ def table_of(what: str) -> dict[str, Any]:
     return tables[what]
 
 
-def first_line(thing: Any) -> str:
-    """What a recipe or net says of itself; for a method or plug-in, the first sentence of its file."""
+def first_paragraph(thing: Any) -> str:
+    """What a recipe or net says of itself; for a method or plug-in, how its file begins; in one line."""
     own = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__
     text = own or (sys.modules[thing.__module__].__doc__ if isinstance(thing, type) else "")
-    return (text or "").strip().splitlines()[0]
+    return " ".join((text or "").strip().partition("\n\n")[0].split())
 
 
 def about_run(run: Run) -> str:
