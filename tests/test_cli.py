@@ -520,6 +520,29 @@ def test_cleaning_removes_what_finished_runs_no_longer_need(three_kinds, whole):
     assert typed("evaluate", three_kinds / "finished").code == 0
 
 
+def test_a_run_or_a_folder_is_cleaned_by_its_name_alone(three_kinds):
+    said = typed("clean", three_kinds / "finished", three_kinds / "under way")
+    assert said.code == 0
+    assert said.out.count("would remove") == 1  # neither the run under way nor what other runs share
+    both = typed("clean", three_kinds, three_kinds / "finished")
+    assert both.out == typed("clean", "--runs", three_kinds).out
+    assert "bdr clean DIR" in typed("clean", three_kinds / "nowhere").err
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (("table", "T4", "--runs", "mine"), "bdr table T4 mine"),
+        (("show", "--runs=mine", "--json"), "bdr show --json mine"),
+        (("figure", "--runs", "mine", "4"), "bdr figure 4 mine"),
+        (("report", "--runs"), "bdr report DIR"),
+    ],
+)
+def test_where_runs_are_named_without_an_option_it_is_said_what_to_type(words, instead):
+    said = typed(*words)
+    assert (said.code, said.err.endswith(f"without --runs: {instead}\n")) == (2, True)
+
+
 # Data of one's own
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def examine() -> None:
     out.print(table)
 
 
-def clean_runs(runs: Path, yes: bool) -> None:
-    doomed = removable(runs)
+def clean_runs(folders: Sequence[Path], yes: bool) -> None:
+    doomed = {path.resolve(): path for folder in folders for path in removable(folder)}.values()
     freed = sum(size_of(path) for path in doomed)
     for path in doomed:
         done = "removed" if yes else "would remove"
@@ -86,7 +87,7 @@ def clean_runs(runs: Path, yes: bool) -> None:
 def removable(runs: Path) -> list[Path]:
     """Checkpoints of finished runs, shared first phases, and what a killed process left half-written."""
     if not runs.is_dir():
-        raise UsageError(f"there is no folder '{runs}'; name one with --runs")
+        raise UsageError(f"there is no folder '{runs}'; name the one that the runs are in: bdr clean DIR")
     finished = [run.path for run in find_runs(runs)[0] if run.done]
     checkpoints = [path / "checkpoint" for path in finished if (path / "checkpoint").is_dir()]
     partial = [file for path in finished for file in path.glob("*.partial")]
