@@ -22,6 +22,7 @@ import yaml
 
 import bdr
 from bdr.cli import main
+from bdr.commands.upkeep import listing
 from bdr.data.published import PUBLISHED, md5_of
 from bdr.engine.checkpoint import read_state
 from bdr.methods import METHODS
@@ -481,6 +482,15 @@ def test_the_shell_can_complete_commands(tmp_path):
     assert "complete" in said.stdout
 
 
+def test_what_is_listed_is_said_to_its_end_and_a_second_name_is_told_as_one():
+    about = dict(listing("plugins"))
+    assert about["tade"].endswith("(Zhang et al., NeurIPS 2022), without what it does at test time.")
+    assert about["balanced-softmax"].startswith("Another name of la: ")
+    assert about["la"].startswith("LA: ")
+    whole = [text for what in ("methods", "plugins", "nets", "recipes") for _, text in listing(what)]
+    assert [text for text in whole if not text.endswith(".")] == []
+
+
 # Cleaning
 
 
@@ -512,6 +522,29 @@ def test_cleaning_removes_what_finished_runs_no_longer_need(three_kinds, whole):
     left = {name for name in tree(whole.path) if not name.startswith("checkpoint")}
     assert tree(three_kinds / "finished").keys() == left
     assert typed("evaluate", three_kinds / "finished").code == 0
+
+
+def test_a_run_or_a_folder_is_cleaned_by_its_name_alone(three_kinds):
+    said = typed("clean", three_kinds / "finished", three_kinds / "under way")
+    assert said.code == 0
+    assert said.out.count("would remove") == 1  # neither the run under way nor what other runs share
+    both = typed("clean", three_kinds, three_kinds / "finished")
+    assert both.out == typed("clean", "--runs", three_kinds).out
+    assert "bdr clean DIR" in typed("clean", three_kinds / "nowhere").err
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (("table", "T4", "--runs", "mine"), "bdr table T4 mine"),
+        (("show", "--runs=mine", "--json"), "bdr show --json mine"),
+        (("figure", "--runs", "mine", "4"), "bdr figure 4 mine"),
+        (("report", "--runs"), "bdr report DIR"),
+    ],
+)
+def test_where_runs_are_named_without_an_option_it_is_said_what_to_type(words, instead):
+    said = typed(*words)
+    assert (said.code, said.err.endswith(f"without --runs: {instead}\n")) == (2, True)
 
 
 # Data of one's own

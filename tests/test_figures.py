@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import typer
 from analysed import EPOCH, make_run
+from directories import make_run as plain_run
 
 from bdr.cli import app, main
 from bdr.config import fields_of
@@ -15,6 +16,7 @@ from bdr.errors import BdrError, UsageError
 from bdr.metrics import first_stage
 from bdr.paper.printed import printed
 from bdr.plugins import PLUGINS
+from bdr.report import compare
 from bdr.report.paper_figures import FIGURES, Asked, contents, style, write_figure
 from bdr.report.paper_figures.embedding import embedded
 from bdr.report.paper_figures.figure5_momenta import DEFAULTS
@@ -236,6 +238,35 @@ def test_a_method_alone_names_its_other_half(runs, tmp_path):
     with pytest.raises(UsageError, match="there is only ucir") as error:
         draw("3", runs[:2], tmp_path)
     assert hint(error)[:2] == ["run", "ucir+cwd+bdr"]
+
+
+def pair_of(folder, *etas, command="bdr run {} --set ucir.eta={} --set stage.epochs=2 --runs mine"):
+    """A method without and with BDR, at the same or at another eta."""
+    given = [{"stage": {"epochs": 2}, "settings": {"ucir": {"eta": eta}}} for eta in etas]
+    commands = [command.format(title, eta) for title, eta in zip(BOTH, etas, strict=True)]
+    return [
+        plain_run(folder, title, config=config, command=typed)
+        for title, config, typed in zip(BOTH, given, commands, strict=True)
+    ]
+
+
+def test_figures_pair_what_tables_have_a_gain_for(tmp_path):
+    alike, other = pair_of(tmp_path / "alike", 20, 20), pair_of(tmp_path / "other", 5, 20)
+    for runs in (alike, other):
+        gains = [difference is not None for difference in compare(runs).differences]
+        assert any(gains) == (runs is alike)
+    assert len(pairs_of(alike, "4")[0]) == 1
+    with pytest.raises(UsageError, match=r"bdr ucir.eta=20 differs from ucir\+cwd ucir.eta=5 in ucir.eta \(") as error:
+        pairs_of(other, "4")
+    assert hint(error) == shlex.split("run ucir+cwd+bdr --set ucir.eta=5 --set stage.epochs=2 --runs mine")
+
+
+@pytest.mark.parametrize("command", ["python mine.py", "bdr run ucir+cwd --out here"])
+def test_a_command_that_cannot_be_typed_again_is_made_of_protocol_and_settings(tmp_path, command):
+    with pytest.raises(UsageError) as error:
+        pairs_of(pair_of(tmp_path, 5, 20, command=command), "4")
+    assert hint(error)[:2] == ["run", "ucir+cwd+bdr"]
+    assert hint(error)[-4:] == ["--set", "ucir.eta=5", "--set", "stage.epochs=2"]
 
 
 @pytest.mark.parametrize(

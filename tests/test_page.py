@@ -128,6 +128,16 @@ def test_nothing_is_the_highest_where_a_method_was_trained_in_two_ways(tmp_path)
         assert ("the highest of 3 methods" in headline(best, rows)) == words
 
 
+def test_where_all_rows_have_settings_the_finding_is_a_gain_at_the_same_ones(tmp_path):
+    few, many = {"ucir": {"eta": 5}}, {"ucir": {"eta": 20}}
+    given = [("ucir", few), ("ucir", many), ("ucir+bdr", many)]
+    runs = [with_protocol(tmp_path, title, settings=settings) for title, settings in given]
+    rows = rows_of(compare(runs), compare(runs).groups[0].protocol)
+    assert chosen(rows).group.label == "ucir+bdr ucir.eta=20"
+    alone = rows_of(compare([runs[0], runs[2]]), compare(runs).groups[0].protocol)
+    assert "the highest" not in headline(max(alone, key=lambda row: row.average), alone)
+
+
 def test_names_are_written_as_in_their_papers():
     assert proper("icarl+cwd+mine bdr.beta=0.5") == "iCaRL+CwD+mine bdr.beta=0.5"
 

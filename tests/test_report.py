@@ -446,6 +446,87 @@ def test_a_gain_is_over_the_row_of_the_same_training(tmp_path):
     }
 
 
+ETAS = {"ucir": {"eta": 5}}, {"ucir": {"eta": 20}}
+
+
+def with_settings(folder, title, given, defaults):
+    """A run that was given settings, and records those that it was not given too."""
+    recorded = {owner: mine | given.get(owner, {}) for owner, mine in defaults.items()}
+    config = {"settings": given, "stage": {"epochs": 20}}
+    return make_run(folder / f"{title}{given}", title, config=config, settings=recorded)
+
+
+def test_a_changed_setting_of_the_method_is_no_gain_of_the_plug_in(tmp_path):
+    few, many = ETAS
+    comparison = compare(
+        [with_protocol(tmp_path, "ucir", settings=few), with_protocol(tmp_path, "ucir+bdr", settings=many)]
+    )
+    assert held_against(comparison) == {"ucir ucir.eta=5": None, "ucir+bdr ucir.eta=20": None}
+    assert "ucir+bdr ucir.eta=20 has no gain: ucir ucir.eta=5 differs from it in ucir.eta." in comparison.notes
+
+
+def test_of_rows_of_a_method_the_one_of_the_same_settings_is_the_base_and_they_have_no_gain_themselves(tmp_path):
+    few, many = ETAS
+    given = [("ucir", few), ("ucir", many), ("ucir+bdr", many)]
+    comparison = compare([with_protocol(tmp_path, title, settings=settings) for title, settings in given])
+    assert held_against(comparison) == {
+        "ucir ucir.eta=5": None,
+        "ucir ucir.eta=20": None,
+        "ucir+bdr ucir.eta=20": "ucir ucir.eta=20",
+    }
+    assert not any("has no gain" in note for note in comparison.notes)
+
+
+def test_a_default_is_named_where_rows_with_other_plug_ins_share_no_value(tmp_path):
+    defaults = {"ucir": {"eta": 1.0}}
+    set_, plain, balanced = (
+        with_settings(tmp_path, title, given, defaults)
+        for title, given in (("ucir", ETAS[0]), ("ucir", {}), ("ucir+bdr", {}))
+    )
+    assert [group.label for group in group_runs([set_, balanced])] == ["ucir ucir.eta=5", "ucir+bdr ucir.eta=1.0"]
+    comparison = compare([set_, plain, balanced])
+    assert held_against(comparison) == {"ucir ucir.eta=5": None, "ucir": None, "ucir+bdr": "ucir"}
+
+
+def test_settings_of_a_plug_in_that_both_have_must_be_the_same_and_those_of_the_last_one_need_not(tmp_path):
+    cwd, bdr = {"cwd": {"eta": 2}}, {"bdr": {"beta": 0.5}}
+    given = [("ucir", None), ("ucir+cwd", cwd), ("ucir+cwd+bdr", bdr), ("ucir+cwd+bdr", cwd | bdr)]
+    comparison = compare([with_protocol(tmp_path, title, settings=settings) for title, settings in given])
+    assert held_against(comparison) == {
+        "ucir": None,
+        "ucir+cwd cwd.eta=2": "ucir",
+        "ucir+cwd+bdr": "ucir",
+        "ucir+cwd+bdr cwd.eta=2": "ucir+cwd cwd.eta=2",
+    }
+
+
+def test_a_method_and_a_plug_in_of_ones_own_are_paired_by_the_same_rule(tmp_path):
+    given = [("mine:Own", 2), ("mine:Own+mine:Kind", 4), ("mine:Own+mine:Kind", 2)]
+    runs = [
+        with_protocol(tmp_path, title, settings={"Own": {"temperature": temperature}, "Kind": {"strength": 1}})
+        for title, temperature in given
+    ]
+    assert list(held_against(compare(runs)).values()) == [None, None, "mine:Own Own.temperature=2"]
+
+
+def test_rows_side_by_side_are_not_built_on_each_other(tmp_path):
+    settings = [("ucir+la", None), ("ucir+bdr", None), ("ucir+bdr", {"bdr": {"beta": 0.5}})]
+    comparison = compare([with_protocol(tmp_path, title, settings=given) for title, given in settings])
+    assert set(held_against(comparison).values()) == {None}
+
+
+def test_many_rows_without_a_gain_are_counted(tmp_path):
+    titles = [f"ucir+{name}" for name in ("la", "bdr", "focal", "cwd", "ldam")]
+    base = with_protocol(tmp_path, "ucir", settings=ETAS[0])
+    comparison = compare([base, *(with_protocol(tmp_path, title, settings=ETAS[1]) for title in titles)])
+    assert "5 rows have no gain: those without their plug-ins differ in ucir.eta." in comparison.notes
+
+
+def test_a_table_of_rows_that_train_in_other_ways_says_that_training_is_aside(tmp_path):
+    runs = [with_protocol(tmp_path, "ucir", epochs=epochs) for epochs in (2, 4)]
+    assert "All methods share one protocol, training aside." in compare(runs).notes
+
+
 def test_a_label_leaves_out_drops_that_were_scaled_with_the_epochs(tmp_path):
     stages = [{"epochs": 20, "drops": [12, 17]}, {"epochs": 2, "drops": [1, 2]}, {"epochs": 2, "drops": [1, 1]}]
     runs = [make_run(tmp_path / str(i), "ucir", config={"stage": stage}) for i, stage in enumerate(stages)]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from bdr.cli.bench import bench_app
 from bdr.cli.looking import evaluate, figure, log, predict, report, show, watch
 from bdr.cli.papers import reproduce, table
 from bdr.cli.training import compare, demo, extend, resume, run, sweep
 from bdr.cli.upkeep import clean, data_fetch, data_verify, doctor, list_
-from bdr.errors import BdrError
+from bdr.errors import BdrError, UsageError
 from bdr.version import __version__
 
 # in the order in which the help shows them
@@ -40,6 +42,22 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 DATA_COMMANDS: dict[str, Callable[..., None]] = {"fetch": data_fetch, "verify": data_verify}
 
+BY_PLACE = ("show", "report", "figure", "watch", "log", "table")  # commands that are given runs without an option
+
+
+class RunsByPlace(TyperCommand):
+    """A command that has no --runs, which others have: whoever types it is told what to type instead."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer may bring its own click, and its contexts
+        words = [part for word in args for part in (word.split("=", 1) if word.startswith("--runs=") else [word])]
+        if "--runs" in words:
+            place = words.index("--runs")
+            named = words[place + 1 : place + 2] or ["DIR"]
+            instead = shlex.join(["bdr", str(self.name), *words[:place], *words[place + 2 :], *named])
+            raise UsageError(f"{self.name} takes runs, and folders of them, without --runs: {instead}")
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -50,7 +68,7 @@ data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, an
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 for name, command in COMMANDS.items():
-    app.command(name)(command)
+    app.command(name, cls=RunsByPlace if name in BY_PLACE else None)(command)
 for name, command in DATA_COMMANDS.items():
     data_app.command(name)(command)
 

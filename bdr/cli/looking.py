@@ -16,7 +16,7 @@ def show(
     json: AsJson = False,
     readout: Annotated[str | None, typer.Option(help="cnn or nme.")] = None,
     reference: Annotated[
-        str | None, typer.Option(metavar="ROW", help="The row that gains are over; the first one if not given.")
+        str | None, typer.Option(metavar="ROW", help="The row that gains are over, whatever it is.")
     ] = None,
 ) -> None:
     """Show the table of a run, or compare several over their seeds."""

@@ -35,16 +35,19 @@ def doctor() -> None:
 
 
 def clean(
-    runs: RunsFolder = Path("runs"),
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="[RUN...]", help="Runs, or folders of runs.")] = None,
+    runs: Annotated[Path | None, typer.Option(help="The same: the folder that runs are kept in.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only say what would be removed.")] = False,
 ) -> None:
     """Remove what finished runs do without: checkpoints, shared first phases, half-written files.
 
     A run without its checkpoint is shown and evaluated as before, and can no longer be extended by further classes.
+    Without a folder, those in runs are cleaned.
     """
     from bdr.commands.upkeep import clean_runs
 
-    clean_runs(runs, yes)
+    named = [*(folders or []), *([] if runs is None else [runs])]
+    clean_runs(named or [Path("runs")], yes)
 
 
 def data_fetch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ def listing(what: str) -> list[tuple[str, str]]:
         from bdr.data import ABOUT
 
         return list(ABOUT.items())
-    return [(name, first_line(thing)) for name, thing in sorted(table_of(what).items())]
+    from bdr.plugins import ALIASES
+
+    return [(name, ALIASES.get(name) or first_paragraph(thing)) for name, thing in sorted(table_of(what).items())]
 
 
 def table_of(what: str) -> dict[str, Any]:
@@ -45,11 +48,11 @@ def table_of(what: str) -> dict[str, Any]:
     return tables[what]
 
 
-def first_line(thing: Any) -> str:
-    """What a recipe or net says of itself; for a method or plug-in, the first sentence of its file."""
+def first_paragraph(thing: Any) -> str:
+    """What a recipe or net says of itself; for a method or plug-in, how its file begins; in one line."""
     own = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__
     text = own or (sys.modules[thing.__module__].__doc__ if isinstance(thing, type) else "")
-    return (text or "").strip().splitlines()[0]
+    return " ".join((text or "").strip().partition("\n\n")[0].split())
 
 
 def about_run(run: Run) -> str:
@@ -69,8 +72,8 @@ def examine() -> None:
     out.print(table)
 
 
-def clean_runs(runs: Path, yes: bool) -> None:
-    doomed = removable(runs)
+def clean_runs(folders: Sequence[Path], yes: bool) -> None:
+    doomed = {path.resolve(): path for folder in folders for path in removable(folder)}.values()
     freed = sum(size_of(path) for path in doomed)
     for path in doomed:
         done = "removed" if yes else "would remove"
@@ -84,7 +87,7 @@ def clean_runs(runs: Path, yes: bool) -> None:
 def removable(runs: Path) -> list[Path]:
     """Checkpoints of finished runs, shared first phases, and what a killed process left half-written."""
     if not runs.is_dir():
-        raise UsageError(f"there is no folder '{runs}'; name one with --runs")
+        raise UsageError(f"there is no folder '{runs}'; name the one that the runs are in: bdr clean DIR")
     finished = [run.path for run in find_runs(runs)[0] if run.done]
     checkpoints = [path / "checkpoint" for path in finished if (path / "checkpoint").is_dir()]
     partial = [file for path in finished for file in path.glob("*.partial")]

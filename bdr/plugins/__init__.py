@@ -18,7 +18,7 @@ from bdr.plugins.tade import TADE
 PLUGINS: dict[str, type[Plugin]] = {
     "aanet": AANet,
     "balanced-contrastive": BalancedContrast,
-    "balanced-softmax": LogitAdjustment,  # Ren et al., NeurIPS 2020: the same loss
+    "balanced-softmax": LogitAdjustment,
     "bcl": BoostedContrast,
     "bdr": BDRPlugin,
     "cwd": CwD,
@@ -32,7 +32,11 @@ PLUGINS: dict[str, type[Plugin]] = {
     "tade": TADE,
 }
 
+# What is said of second names: the file of the plug-in speaks of the first.
+ALIASES = {"balanced-softmax": "Another name of la: balanced softmax (Ren et al., NeurIPS 2020) is the same loss."}
+
 __all__ = [
+    "ALIASES",
     "LDAM",
     "PLUGINS",
     "TADE",

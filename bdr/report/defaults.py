@@ -33,8 +33,13 @@ def defaults_of(run: Run) -> dict[str, Any]:
 
 def of_its_parts(run: Run, settings: dict[str, Any]) -> dict[str, Any]:
     """Those of the parts that a run has."""
-    there = [part.rpartition(":")[2] for part in (*run.title.split("+"), str(run.protocol.get("net")))]
-    return {name: value for name, value in settings.items() if name.partition(".")[0] in there}
+    return {name: value for name, value in settings.items() if has_part_of(run, name)}
+
+
+def has_part_of(run: Run, setting: str) -> bool:
+    """Whether the method, a plug-in or the net of a run is what a setting belongs to; every run has stages."""
+    parts = [part.rpartition(":")[2] for part in (*run.title.split("+"), str(run.protocol.get("net")))]
+    return setting.partition(".")[0] in (*parts, "stage")
 
 
 def changed_defaults(runs: Sequence[Run]) -> set[str]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bdr.metrics import OverSeeds, over_seeds
-from bdr.report.groups import Group, all_trained_alike
+from bdr.report.groups import Group
 from bdr.report.html import Html, join, tag
-from bdr.report.pairing import common_seeds
+from bdr.report.pairing import all_alike, common_seeds
 from bdr.report.plots.choice import has_own_settings
 from bdr.report.significance import paired_p, told_p
 from bdr.report.tables import Comparison, number
@@ -74,10 +74,14 @@ def rows_of(comparison: Comparison, protocol: str) -> list[Row]:
 
 
 def chosen(rows: Sequence[Row]) -> Row:
-    """The best without settings of its own, since of many one is best by luck; of two, the one built on the other."""
-    plain = [row for row in rows if not has_own_settings(row.group)] or list(rows)
-    built = [row for row in plain if row.gain]
-    return built[0] if len(plain) == 2 and len(built) == 1 else max(plain, key=lambda row: row.average)
+    """The best without settings of its own, since of many one is best by luck; of two, the one built on the other.
+
+    Where all have settings, the best of those that have a gain: it is over a row of the same ones.
+    """
+    plain = [row for row in rows if not has_own_settings(row.group)]
+    likely = plain or [row for row in rows if row.gain] or list(rows)
+    built = [row for row in likely if row.gain]
+    return built[0] if len(likely) == 2 and len(built) == 1 else max(likely, key=lambda row: row.average)
 
 
 def findings(comparison: Comparison) -> Html:
@@ -101,8 +105,8 @@ def headline(row: Row, rows: Sequence[Row]) -> Html:
         amount = tag("b", number(row.gain.mean, sign=True), **({"class_": "worse"} if worse else {}))
         return join(f"{start}, ", amount, f" {'against' if worse else 'over'} {proper(row.base.label)}")
     best = len(rows) > 1 and max(rows, key=lambda each: each.average) is row
-    # a row that was trained longer than another of its method wins nothing
-    fair = all_trained_alike([each.group for each in rows])
+    # a row that was trained longer than another of its method, or set otherwise, wins nothing
+    fair = all_alike([each.group for each in rows])
     return join(f"{start}, the highest of {len(rows)} methods" if best and fair else start)
 
 

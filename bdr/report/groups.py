@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from bdr.metrics import summary
 from bdr.records import Run, differences
-from bdr.report.defaults import settings_in_full, written_out
+from bdr.report.defaults import settings_in_full
+from bdr.report.labels import labelled
 from bdr.report.protocols import (
     IN_A_WORD,
     TRAINING,
@@ -17,7 +18,7 @@ from bdr.report.protocols import (
     protocol_titles,
     telling_facts,
 )
-from bdr.report.training import method_of, trained_alike, training_told
+from bdr.report.training import method_of, training_apart
 
 Thing = TypeVar("Thing")
 MOST_NAMED = 5  # a note that would name as many methods says how many they are instead
@@ -74,29 +75,6 @@ def _alike(runs: list[Run]) -> list[list[Run]]:
     return parts
 
 
-def titled(run: Run, readout: str | None) -> str:
-    """The method, and its readout where that is not the usual one and nobody asked for it."""
-    return run.title if readout or run.readout == "cnn" else f"{run.title} ({run.readout})"
-
-
-def _labelled(parts: list[list[Run]], readout: str | None, training: set[str]) -> list[tuple[str, list[Run]]]:
-    """The title, with the settings that not all parts share; a default is not named, unless it has changed.
-
-    `training` names what rows of the same method, with whatever plug-ins, do not share of their stages.
-    """
-    runs = [run for part in parts for run in part]
-    told_of = {run.path: mine for run, mine in zip(runs, written_out(runs), strict=True)}
-    given = [told_of[part[0].path] for part in parts]
-    own = {name for each in given for name in each if any(other.get(name) != each[name] for other in given)}
-    names = sorted({name for name in own if not name.startswith("stage.")} | training)
-    told = [[f"{name}={mine[name]}" for name in names if name in mine] for mine in given]
-    labels = [" ".join([titled(part[0], readout), *settings]) for part, settings in zip(parts, told, strict=True)]
-    return [
-        (f"{label} [{part[0].fingerprint}]" if labels.count(label) > 1 else label, part)
-        for part, label in zip(parts, labels, strict=True)
-    ]
-
-
 def _one_a_seed(runs: list[Run]) -> list[Run]:
     """A seed counts once: of runs that were repeated, the one made last."""
     ordered = sorted(runs, key=lambda run: str(run.info.get("created") or ""))
@@ -112,12 +90,12 @@ def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:
         _group(label, alike, protocol, readout)
         for protocol, comparable in zip(titles, sharing, strict=True)
         for same_title in _partition(comparable, lambda run: run.title)
-        for label, alike in _labelled(_alike(same_title), readout, _training_told(same_title[0], comparable))
+        for label, alike in labelled(_alike(same_title), readout, _of_method(same_title[0], comparable))
     ]
 
 
-def _training_told(run: Run, comparable: list[Run]) -> set[str]:
-    return training_told([other for other in comparable if method_of(other) == method_of(run)])
+def _of_method(run: Run, comparable: list[Run]) -> list[Run]:
+    return [other for other in comparable if method_of(other) == method_of(run)]
 
 
 def _group(label: str, runs: list[Run], protocol: str, readout: str | None) -> Group:
@@ -153,7 +131,8 @@ def _protocol_note(groups: list[Group]) -> str:
         return f"{told} {orders}" if any(map(_orders_differ, sharing)) else told
     if _orders_differ(groups):
         return orders
-    return "All methods share one protocol." if len(groups) > 1 else "One method under one protocol."
+    aside = "" if _trained_alike(groups) else ", training aside"
+    return f"All methods share one protocol{aside}." if len(groups) > 1 else "One method under one protocol."
 
 
 def _training_note(groups: list[Group]) -> list[str]:
@@ -166,16 +145,12 @@ def _training_note(groups: list[Group]) -> list[str]:
 
 def _mixed_training_note(groups: list[Group]) -> list[str]:
     of_methods = [part for each in by_protocol(groups) for part in _partition(each, lambda g: method_of(g.runs[0]))]
-    mixed = dict.fromkeys(method_of(part[0].runs[0]) for part in of_methods if not all_trained_alike(part))
-    if not mixed:
-        return []
-    return [f"Rows of {', '.join(mixed)} differ in their training: a gain is over a row of the same training, if any."]
+    mixed = dict.fromkeys(method_of(part[0].runs[0]) for part in of_methods if not _trained_alike(part))
+    return [f"Rows of {', '.join(mixed)} differ in their training."] if mixed else []
 
 
-def all_trained_alike(groups: list[Group]) -> bool:
-    """Whether each row was trained as every other row of its method."""
-    methods = _partition([group.runs[0] for group in groups], method_of)
-    return all(trained_alike(runs[0], other) for runs in methods for other in runs)
+def _trained_alike(groups: list[Group]) -> bool:
+    return not any(training_apart(groups[0].runs[0], group.runs[0]) for group in groups)
 
 
 def _orders_differ(groups: list[Group]) -> bool:

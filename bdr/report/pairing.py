@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from bdr.errors import unknown
 from bdr.metrics import SCALARS, OverSeeds, spread
-from bdr.report.defaults import settings_in_full
-from bdr.report.groups import Group, by_protocol
-from bdr.report.training import method_of, trained_alike
+from bdr.report.defaults import has_part_of, settings_in_full
+from bdr.report.groups import MOST_NAMED, Group, by_protocol
+from bdr.report.training import STAGE, method_of, training_apart
 
 
 def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]:
-    """For each group what it is built on, or the wanted one, under its protocol: another's gain is no method's."""
+    """For each group what it is built on, itself if there is no such row; or the wanted one of the same protocol."""
     sharing = {each[0].protocol: each for each in by_protocol(groups)}
     if wanted is None:
-        return [built_on(group, sharing[group.protocol]) for group in groups]
+        return [built_on(group, sharing[group.protocol]) or group for group in groups]
     found = {protocol: named(wanted, each) for protocol, each in sharing.items()}
     if not any(found.values()):
         raise unknown("row", wanted, {group.label for group in groups})
@@ -25,26 +26,52 @@ def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]
 
 
 def built_on(group: Group, groups: list[Group]) -> Group | None:
-    """The method with fewer of its plug-ins, the last one left out first; else the first row with no more of them.
+    """The row of the method with fewer of its plug-ins and nothing else apart, the last plug-in left out first.
 
-    Rows of another training are passed over: a difference to them is no plug-in's.
+    A difference to any other row would be one of settings or of training, and no plug-in's.
     """
+    return next((other for other in with_fewer_plugins(group, groups) if not apart(group, other)), None)
+
+
+def with_fewer_plugins(group: Group, groups: list[Group]) -> list[Group]:
+    """Rows of the method with its first plug-ins, or with none: those that have most of them first."""
     method, *plugins = group.runs[0].title.split("+")
-    alike = [other for other in groups if trained_alike(group.runs[0], other.runs[0])]
-    for kept in reversed(range(len(plugins))):
-        title = "+".join([method, *plugins[:kept]])
-        if fewer := [other for other in alike if other.runs[0].title == title]:
-            left_out = plugins[kept:]
-            return min(fewer, key=lambda other: (apart(group, other, left_out), len(other.label)))
-    of_method = [other for other in alike if method_of(other.runs[0]) == method]
-    return next(other for other in of_method if other.runs[0].title.count("+") <= len(plugins))
+    titles = ["+".join([method, *plugins[:kept]]) for kept in reversed(range(len(plugins)))]
+    return [other for title in titles for other in groups if other.runs[0].title == title]
 
 
-def apart(group: Group, other: Group, left_out: Sequence[str]) -> int:
-    """In how many settings two groups differ, those of plug-ins that only one of them has aside."""
-    mine, theirs = settings_in_full([group.told_best, other.told_best])
-    names = [name for name in {**mine, **theirs} if name.partition(".")[0] not in left_out]
-    return sum(mine.get(name) != theirs.get(name) for name in names)
+def apart(group: Group, other: Group) -> list[str]:
+    """The settings in which two rows differ: of the parts that both have, and of their training."""
+    one, two = group.told_best, other.told_best
+    mine, theirs = settings_in_full([one, two])
+    shared = [name for name in {**mine, **theirs} if has_part_of(one, name) and has_part_of(two, name)]
+    different = [name for name in shared if not name.startswith(STAGE) and mine.get(name) != theirs.get(name)]
+    return [*sorted(different), *training_apart(one, two)]
+
+
+def all_alike(groups: Sequence[Group]) -> bool:
+    """Whether rows of the same method have nothing apart but their plug-ins."""
+    pairs = itertools.combinations(groups, 2)
+    return not any(apart(one, two) for one, two in pairs if method_of(one.runs[0]) == method_of(two.runs[0]))
+
+
+def unpaired_notes(groups: list[Group], references: Sequence[Group | None]) -> list[str]:
+    """Which rows have no gain although there are rows without their plug-ins, and in what these differ."""
+    sharing = {each[0].protocol: each for each in by_protocol(groups)}
+    alone = [group for group, base in zip(groups, references, strict=True) if base is group]
+    nearest = [(group, found) for group in alone if (found := nearest_to(group, sharing[group.protocol]))]
+    if len(nearest) < MOST_NAMED:
+        return [
+            f"{group.label} has no gain: {other.label} differs from it in {', '.join(apart(group, other))}."
+            for group, other in nearest
+        ]
+    names = dict.fromkeys(name for group, other in nearest for name in apart(group, other))
+    return [f"{len(nearest)} rows have no gain: those without their plug-ins differ in {', '.join(names)}."]
+
+
+def nearest_to(group: Group, groups: list[Group]) -> Group | None:
+    """The row without some of its plug-ins from which it differs in fewest settings."""
+    return min(with_fewer_plugins(group, groups), key=lambda other: len(apart(group, other)), default=None)
 
 
 def named(wanted: str, groups: list[Group]) -> Group | None:

@@ -13,7 +13,7 @@ from bdr.records import Run
 from bdr.records.files import plain
 from bdr.report.conditions import as_facts, condition_notes
 from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes
-from bdr.report.pairing import paired_differences, references_of
+from bdr.report.pairing import paired_differences, references_of, unpaired_notes
 from bdr.report.protocols import cut_short
 from bdr.report.sheets import Sheet
 
@@ -51,7 +51,8 @@ def compare(runs: list[Run], readout: str | None = None, reference: str | None =
         for group, base in zip(groups, bases, strict=True)
     ]
     values = [over_seeds(group.summaries) for group in groups]
-    notes = [*protocol_notes(groups, runs), *condition_notes(groups, bases)]
+    unpaired = [] if reference else unpaired_notes(groups, bases)
+    notes = [*protocol_notes(groups, runs), *unpaired, *condition_notes(groups, bases)]
     return Comparison(groups, values, pairs, notes, bases, reference)
 
 
@@ -124,7 +125,7 @@ def _reference(comparison: Comparison) -> str:
     if comparison.wanted is None:
         pairs = zip(comparison.references, comparison.differences, strict=True)
         bases = [base.label for base, gains in pairs if base and gains]
-        return bases[0] if len(comparison.groups) == 2 else "the row without the last plug-in"
+        return bases[0] if len(comparison.groups) == 2 else "the same row without the last plug-in"
     lacking = f" ({NOTHING} in a table without it)" if None in comparison.references else ""
     return f"{comparison.wanted} of {'its table' if several else 'the same protocol'}{lacking}"
 

@@ -8,6 +8,7 @@ from typing import Any
 from bdr.records import Run
 from bdr.report.protocols import TRAINING, settings_of
 
+STAGE = "stage."  # what the names of their settings begin with
 SCALED = ("stage.drops", "stage.warmup")  # in proportion to the epochs, unless they are set too
 
 
@@ -17,13 +18,13 @@ def method_of(run: Run) -> str:
 
 def training_of(run: Run) -> dict[str, Any]:
     """The settings of its stages, by their dotted names: epochs, batch, schedule and the like."""
-    return {name: value for name, value in settings_of(run).items() if name.startswith("stage.")}
+    return {name: value for name, value in settings_of(run).items() if name.startswith(STAGE)}
 
 
-def trained_alike(one: Run, other: Run) -> bool:
-    """Whether a difference between two runs of a method is none of their training."""
-    facts = all(one.protocol.get(fact) == other.protocol.get(fact) for fact in TRAINING)
-    return facts and training_of(one) == training_of(other)
+def training_apart(one: Run, other: Run) -> list[str]:
+    """What two runs differ in of their training: settings of stages; words where the records have facts alone."""
+    facts = [words for fact, words in TRAINING.items() if one.protocol.get(fact) != other.protocol.get(fact)]
+    return sorted(training_told([one, other])) or facts
 
 
 def training_told(runs: Sequence[Run]) -> set[str]:

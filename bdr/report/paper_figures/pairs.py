@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bdr.errors import UsageError
+from bdr.errors import UsageError, shortened
 from bdr.records import Run
-from bdr.report.defaults import written_out
-from bdr.report.groups import Group, group_runs
+from bdr.report.groups import MOST_NAMED, Group, group_runs
+from bdr.report.pairing import apart
 from bdr.report.paper_figures.drawing import Printed
 from bdr.report.paper_figures.style import BALANCED, WITHOUT
 from bdr.report.protocols import PROPER_NAMES, settings_of
+from bdr.report.training import STAGE
 
 MODULE = "bdr"
 FACTS = {"data": "{}", "base": "B = {}", "step": "S = {}", "memory": "R = {}", "net": "{}"}  # in titles of panels
@@ -68,11 +70,6 @@ def name_of(run: Run, printed: Printed) -> str:
     return printed.names.get(method, method) + (" + BDR" if is_balanced(run) else "")
 
 
-def _apart(group: Group, settings: dict[str, Any]) -> tuple[str, str, str]:
-    others = {name: value for name, value in settings.items() if not name.startswith(f"{MODULE}.")}
-    return group.protocol, method_of(group.runs[0]), json.dumps(others, sort_keys=True, default=str)
-
-
 def own_settings(group: Group) -> int:
     """How many settings of BDR a group was given: the one with none is BDR as it is."""
     return sum(name.startswith(f"{MODULE}.") for name in settings_of(group.runs[0]))
@@ -81,20 +78,26 @@ def own_settings(group: Group) -> int:
 def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
     """All pairs, and a note for each group of runs that is in none of them."""
     groups = group_runs(runs)
-    kinds: dict[Any, list[Group]] = {}
-    for group, settings in zip(groups, written_out([group.told_best for group in groups]), strict=True):
-        kinds.setdefault(_apart(group, settings), []).append(group)
-    found = [pair for kind in kinds.values() if (pair := _pair(kind)) is not None]
+    found = [pair for group in groups if (pair := _pair(group, groups)) is not None]
     if not found:
         raise _no_pair(groups, figure)
     used = {id(group) for pair in found for group in (pair.without, pair.balanced)}
     return found, left_out([group for group in groups if id(group) not in used])
 
 
-def _pair(kind: list[Group]) -> Pair | None:
-    without = [group for group in kind if not is_balanced(group.runs[0])]
-    balanced = sorted((group for group in kind if is_balanced(group.runs[0])), key=own_settings)
-    return Pair(method_of(without[0].runs[0]), without[0], balanced[0]) if without and balanced else None
+def _pair(group: Group, groups: list[Group]) -> Pair | None:
+    """A group without BDR and the one with it that has nothing else apart: a gain in a table is over such a row too."""
+    alike = [other for other in other_halves(group, groups) if not apart(group, other)]
+    if is_balanced(group.runs[0]) or not alike:
+        return None
+    return Pair(method_of(group.runs[0]), group, min(alike, key=own_settings))
+
+
+def other_halves(group: Group, groups: list[Group]) -> list[Group]:
+    """Those of the same method and protocol on the other side, whatever their settings are."""
+    run = group.runs[0]
+    across = [other for other in groups if is_balanced(other.runs[0]) != is_balanced(run)]
+    return [each for each in across if (each.protocol, method_of(each.runs[0])) == (group.protocol, method_of(run))]
 
 
 def left_out(groups: list[Group]) -> list[str]:
@@ -108,19 +111,46 @@ def left_out(groups: list[Group]) -> list[str]:
 
 
 def _no_pair(groups: list[Group], figure: str) -> UsageError:
-    there = groups[0].runs[0]
+    group = next((each for each in groups if other_halves(each, groups)), groups[0])
+    there = group.runs[0]
+    if halves := other_halves(group, groups):
+        near = min(halves, key=lambda other: len(apart(group, other)))
+        why = f"{near.label} differs from {group.label} in {', '.join(apart(group, near))} ({group.protocol})"
+        advice = "make its own other half"
+    else:
+        why = f"there is only {shortened([each.label for each in groups], MOST_NAMED)} ({group.protocol})"
+        advice = "name the other's run too, or make it"
     missing = method_of(there) if is_balanced(there) else f"{there.title}+{MODULE}"
-    return UsageError(
-        f"figure {figure} sets a method beside itself with BDR, and there is only {groups[0].label} "
-        f"({groups[0].protocol}): name the other's run too, or make it with: {command_for(there, missing)}"
-    )
+    said = f"figure {figure} sets a method beside itself with BDR, and {why}"
+    return UsageError(f"{said}: {advice} with: {retyped(there, missing)}")
+
+
+def retyped(run: Run, title: str) -> str:
+    """The command that made a run, of another title; where it cannot serve, one of the same protocol and settings."""
+    words = shlex.split(str(run.info.get("command") or ""))
+    bound = any(word.startswith(("--out", f"{MODULE}.", f"--set={MODULE}.")) for word in words)
+    if words[:2] != ["bdr", "run"] or words.count(run.title) != 1 or bound:
+        return command_for(run, title)
+    return shlex.join([title if word == run.title else word for word in words])
 
 
 def command_for(run: Run, title: str | None = None, *options: str) -> str:
     """What to type for a run like this one, of another method or with further options."""
     facts = {name: run.protocol.get(name) for name in ("data", "base", "step", "memory")}
     given = [f"--{name} {value}" for name, value in facts.items() if value is not None]
-    return " ".join(["bdr run", title or run.title, *given, *options])
+    return " ".join(["bdr run", title or run.title, *given, *_carried(run, title or run.title), *options])
+
+
+def _carried(run: Run, title: str) -> list[str]:
+    """`--set ucir.eta=5`: what a run was given for the parts of a title, and how long it trained its method."""
+    parts = [part.rpartition(":")[2] for part in title.split("+")]
+    owners = [*parts, *(["stage"] if title.split("+")[0] == run.title.split("+")[0] else [])]
+    named = {name: value for name, value in settings_of(run).items() if name.partition(".")[0] in owners}
+    told = {name: value for name, value in named.items() if not name.startswith(STAGE) or name == f"{STAGE}epochs"}
+    return [
+        f"--set {shlex.quote(f'{name}={value if isinstance(value, str) else json.dumps(value)}')}"
+        for name, value in told.items()
+    ]
 
 
 def analysed(run: Run) -> str:

@@ -34,7 +34,7 @@ def shown_groups(groups: Sequence[Group], most: int = MOST) -> list[Group]:
 def with_bases(group: Group, groups: list[Group]) -> list[Group]:
     """The group, what it is built on, what that is built on, and so on."""
     base = built_on(group, groups)
-    return [group] if base is None or base is group else [group, *with_bases(base, groups)]
+    return [group] if base is None else [group, *with_bases(base, groups)]
 
 
 def has_own_settings(group: Group) -> bool:
