@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from runs import Position, plan, train, train_until
+from runs import Position, TwoStages, plan, train, train_until
 from test_cli import typed
 
 from bdr import api
@@ -36,6 +36,13 @@ class LateMean(Prior):
 
     def classify(self, inner, out, y):
         return inner(out, y).mean() / self.counts.sum()
+
+
+class Ungrown(TwoStages):
+    """A slip: nothing is begun."""
+
+    def begin(self, phase, pool):
+        pass
 
 
 class Heard(Listener):
@@ -171,6 +178,14 @@ def test_a_plug_in_that_cannot_be_tried_before_training_is_told_when_its_phase_c
     with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
         train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
     assert (tmp_path / "run" / "phases.jsonl").read_text().count("\n") == 1
+
+
+def test_a_method_whose_head_did_not_grow_is_told_what_to_call(tmp_path):
+    words = ("run", "test_own_code:Ungrown", "--net=runs:flat", "--out", tmp_path / "run")
+    said = typed(*words)
+    assert (said.code, said.err.count("\n")) == (1, 1)
+    assert said.err.startswith("bdr: the head of Ungrown has 0 classes after begin(), and there are 4 in phase 0: ")
+    assert said.err.endswith("call self.net.head.grow(phase.new) in begin()\n")
 
 
 # The library itself
