@@ -57,7 +57,7 @@ RULES = {
     "loading": {"bdr.types", "bdr.data", "bdr.config", "bdr.parts"},
     "plan": {"bdr.types", "bdr.data", "bdr.engine", "bdr.config"},
     "rehearsal": {
-        *{"bdr.types", "bdr.losses", "bdr.data", "bdr.plugins", "bdr.engine"},
+        *{"bdr.types", "bdr.data", "bdr.engine"},
         *{"bdr.records", "bdr.metrics", "bdr.report"},
     },
     "assemble": {
