@@ -74,6 +74,7 @@ RULES = {
         *{"bdr.config", "bdr.frames", "bdr.describe", "bdr.loading", "bdr.plan", "bdr.assemble", "bdr.rereading"},
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.describe", "bdr.parts"},
+    "trained": {"bdr.types", "bdr.methods", "bdr.records", "bdr.describe"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
     "terminal": set(),
@@ -95,6 +96,7 @@ RULES = {
             "bdr.rereading",
             "bdr.readouts",
             "bdr.recognition",
+            "bdr.trained",
         },
     },
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
