@@ -33,6 +33,7 @@ from bdr.rehearsal import rehearse
 from bdr.rereading import plan_of, with_weights
 from bdr.settings import as_recorded
 from bdr.trackers.follow import Following
+from bdr.trained import handed_out
 from bdr.types import ImageShape, Phase
 
 RUNS = Path("runs")
@@ -190,15 +191,18 @@ def extend(
 def load(path: str | Path, phase: int | None = None, device: str = "auto", weights: str | Path | None = None) -> Method:
     """The trained module of a run, as it stood after a phase (the last one that was kept, if none is named).
 
-    No data is needed: `load(RUN).readouts(x)` takes a batch normalised as `run.json` says. `weights` is where the file
-    lies now that the network was read from, if it was moved.
+    It is for inference: teachers and what else is for training alone are None. Called with a batch of images, it gives
+    scores (B, K), a column for each of its `classes`; the images are of the shape `image` (channels, height, width),
+    pixels from 0 to 1 minus `mean` over `std`. `weights` is where the file lies now that the network was read from, if
+    it was moved.
     """
     run, where = Run.open(Path(path)), choose_device(device)
     config = with_weights(run, as_recorded(run.info), weights)
     method = make_method(config, ImageShape(*run.info["image"]), make_plugins(config))
-    load_model(model_folder(run.path, kept_phase(run.path, phase)), method, where)
+    number = kept_phase(run.path, phase)
+    load_model(model_folder(run.path, number), method, where)
     set_precision(method, choose_precision(config.precision, where), where)
-    return method.eval()
+    return handed_out(method, run, number)
 
 
 def predict(

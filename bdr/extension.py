@@ -24,7 +24,7 @@ from bdr.frames import frame_of
 from bdr.loading import image_shape
 from bdr.plan import Plan
 from bdr.records import Run, kept_phase, model_checksum, other_code, other_library
-from bdr.rereading import found_again, read_again
+from bdr.rereading import classes_known, found_again, read_again
 from bdr.scenario import split_evenly
 
 # What may be another than in the run that is extended; all else made its network, its images or its exemplars.
@@ -105,11 +105,6 @@ def data_of(run: Run, config: Config) -> DataSet:
             f"bdr.extend({str(run.path)!r}, data)"
         )
     return read_again(run, config)
-
-
-def classes_known(run: Run) -> list[str]:
-    """In order of arrival."""
-    return list(run.info["classes"][: run.phases[-1]["seen"]])
 
 
 def new_classes(run: Run, data: DataSet) -> list[str]:

@@ -16,11 +16,12 @@ from torch import nn
 from bdr.config import Config, checked
 from bdr.data import DATASETS
 from bdr.data.images import DataSet
+from bdr.data.pool import evaluating
 from bdr.describe import short
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.methods.base import Correction
-from bdr.nets import NETS, Backbone, MakeNetwork, Network
+from bdr.nets import NETS, Backbone, Features, MakeNetwork, Network
 from bdr.nets.base import DECIDED_BY_METHODS, H
 from bdr.plugins import PLUGINS, Plugin
 from bdr.refusals import check_order, check_roles, check_seams
@@ -28,6 +29,14 @@ from bdr.seeding import seed_of
 from bdr.types import ImageShape
 
 OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"
+
+PAGES = {
+    "method": "docs/add-a-method.md",
+    "plug-in": "docs/add-a-method.md#a-complete-plug-in",
+    "net": "docs/add-a-network.md",
+    "data set": "docs/add-a-data-set.md",
+}
+TRIED = 2  # images that a network of one's own is called with before anything trains
 
 CALL_SUPER = "call super().__init__() first in __init__"
 UNBORN = "before Module.__init__() call"  # what torch says of a part that is given to a module too early
@@ -49,16 +58,17 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     except AttributeError:
         raise UsageError(f"{kind} '{name}': {module} has no {attribute}") from None
     if not callable(found) or (isinstance(found, type) and not issubclass(found, base)):
-        raise UsageError(f"'{name}' is not a {kind}: {found!r} does not derive from {base.__module__}.{base.__name__}")
-    refuse_unfinished(found)
+        wanted = f"{base.__module__.removesuffix('.base')}.{base.__name__}"
+        raise UsageError(f"'{name}' is not a {kind}: {found!r} does not derive from {wanted}; see {PAGES[kind]}")
+    refuse_unfinished(found, PAGES[kind])
     return found
 
 
-def refuse_unfinished(found: Any) -> None:
+def refuse_unfinished(found: Any, page: str) -> None:
     """A class of one's own that leaves out what its base asks for: Python would say so three calls deeper."""
     if inspect.isabstract(found):
         lacks = " and ".join(f"{name}{asked_for(found, name)}" for name in sorted(found.__abstractmethods__))
-        raise UsageError(f"{found.__name__} lacks {lacks}; see docs/add-a-method.md")
+        raise UsageError(f"{found.__name__} lacks {lacks}; see {page}")
 
 
 def asked_for(kind: type, name: str) -> str:
@@ -73,13 +83,14 @@ def build(
     parts: Sequence[Any] = (),
     options: Mapping[str, Any] = MappingProxyType({}),
     reserved: Sequence[str] = (),
+    page: str = PAGES["method"],
 ) -> Any:
     """The class with what it is handed, and with the settings that are given for the rest of its signature."""
-    filled = {*filled_by(kind, name, parts, options), *reserved}
+    filled = {*filled_by(kind, name, parts, options, page), *reserved}
     settings = checked(kind, config.settings.get(short(name), {}), short(name), filled)
     try:
         made = kind(*parts, **options, **settings)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{short(name)}: {error}") from None
     except AttributeError as error:
         if UNBORN not in str(error):
@@ -90,13 +101,19 @@ def build(
     return made
 
 
-def filled_by(kind: Callable[..., Any], name: str, parts: Sequence[Any], options: Mapping[str, Any]) -> Iterable[str]:
+def filled_by(
+    kind: Callable[..., Any],
+    name: str,
+    parts: Sequence[Any],
+    options: Mapping[str, Any],
+    page: str = PAGES["method"],
+) -> Iterable[str]:
     """The parameters that are taken by what a class is handed."""
     try:
         return inspect.signature(kind).bind_partial(*parts, **options).arguments
     except TypeError as error:
         handed = ", ".join([*(type(part).__name__ for part in parts), *(f"{k}={v!r}" for k, v in options.items())])
-        raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}") from None
+        raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}; see {page}") from None
 
 
 def load_named(config: Config, only: Collection[str] = ()) -> DataSet:
@@ -171,10 +188,31 @@ def network_maker(config: Config, shape: ImageShape) -> MakeNetwork:
 
     def make(head: Callable[[int], H], **options: Any) -> Network[H]:
         refuse_decided(config, options)
-        backbone = build(kind, config, config.net, [shape], options, DECIDED_BY_METHODS)
+        backbone = build(kind, config, config.net, [shape], options, DECIDED_BY_METHODS, PAGES["net"])
+        if ":" in config.net:
+            check_backbone(backbone, config.net, shape)
         return Network(backbone, head(backbone.dim))
 
     return make
+
+
+def check_backbone(made: Any, name: str, shape: ImageShape) -> None:
+    """A network of one's own has what the rest reaches for, and says of a few images what it promises to."""
+    see = f"see {PAGES['net']}"
+    if not isinstance(made, Backbone):
+        raise UsageError(f"'{name}' made a {type(made).__name__}, and not a bdr.nets.Backbone; {see}")
+    own = type(made).__name__
+    if not hasattr(made, "dim"):
+        raise UsageError(f"{own} has no 'dim', the number of its features: set it in __init__; {see}")
+    with torch.random.fork_rng(devices=[]), evaluating(made):
+        seen: Any = made(torch.zeros(TRIED, *shape))
+    if not isinstance(seen, Features):
+        raise UsageError(f"{own}.forward returned a {type(seen).__name__}, and not bdr.nets.Features; {see}")
+    if seen.pooled.shape != (TRIED, made.dim):
+        raise UsageError(
+            f"the features of {own} are {tuple(seen.pooled.shape)}, and its dim is {made.dim}: pool them to (B, dim); "
+            f"{see}"
+        )
 
 
 def refuse_decided(config: Config, options: Mapping[str, Any]) -> None:

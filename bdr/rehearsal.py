@@ -1,4 +1,4 @@
-"""A dry run of all that comes after training, on one batch, before the first epoch: hours must not end in a typo."""
+"""A dry run of what training comes to and is followed by, before the first epoch: hours must not end in a typo."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,22 @@ import numpy as np
 import torch
 
 from bdr import metrics
-from bdr.data.pool import Pool
+from bdr.data.memory import Memory
 from bdr.engine.evaluate import Predictions, measure
+from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
-from bdr.errors import BdrError
-from bdr.losses import cross_entropy
-from bdr.plugins import Plugin, compose
+from bdr.errors import ALIKE, BdrError, UsageError, nearest
 from bdr.records import Run, RunWriter
+from bdr.records.steps import CE_OLD
 from bdr.report import as_text, run_sheet
-from bdr.types import Outputs, Phase, Stage
+from bdr.types import Phase
 
 FEW = 2  # images of each class
 
 
 def rehearse(info: dict[str, Any], learner: Learner, found: Predictions) -> None:
     """Whatever training comes to later, or will be followed by."""
-    rehearse_losses(learner)
+    rehearse_training(learner)
     rehearse_records(info, learner.phases, found)
 
 
@@ -56,32 +57,76 @@ def spread_over(found: Predictions, seen: int) -> Predictions:
     return Predictions(labels, {name: (ids[take], chances[take]) for name, (ids, chances) in found.readouts.items()})
 
 
-def rehearse_losses(learner: Learner) -> None:
-    """The loss that plug-ins of one's own make later, where they rest in the first phase: a copy shows its shape."""
-    every = [(phase, stage) for phase, stages in zip(learner.phases, learner.stages, strict=True) for stage in stages]
-    for plugin in learner.plugins:
-        where = next((place for place in every if plugin.acts(*place)), every[0])
-        if where[0].first or type(plugin).__module__.startswith("bdr."):
-            continue  # its first step says so, or our tests do
-        try:
-            with warnings.catch_warnings(action="ignore"), torch.no_grad():
-                classify_once(plugin, learner, *where)
-        except BdrError:
-            raise
-        except Exception:  # a few images, and a network that knows less classes: what it misses there proves nothing
-            continue
+def rehearse_training(learner: Learner) -> None:
+    """A step of every stage of the first two phases on a copy, where a part is one's own: our tests step the others."""
+    if all(type(part).__module__.startswith("bdr.") for part in learner.modules().values()):
+        return
+    seen = Weighed()
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            train_a_little(on_few_images(learner), seen)
+    except BdrError:
+        raise
+    except Exception:  # a few images that nothing was learnt of: what fails there proves nothing
+        pass
+    seen.refuse_misnamed()
 
 
-def classify_once(plugin: Plugin, learner: Learner, phase: Phase, stage: Stage) -> None:
-    pool = few_images(learner, phase)
-    plugin, net = copy.deepcopy((plugin, learner.method.net))
-    plugin.begin(phase, pool.census(stage.draw, 0), net)
-    labels = learner.train.labels[pool.rows]
-    logits = torch.zeros(len(labels), phase.seen, device=learner.device)
-    compose(cross_entropy, [plugin])(Outputs(logits, logits), labels)
+@dataclass
+class Weighed:
+    """The terms of the stages that were rehearsed, and the names that parts give weights to."""
+
+    terms: set[str] = field(default_factory=set)
+    weights: dict[str, set[str]] = field(default_factory=dict)  # by who names them
+    whole: bool = False  # whether a later phase was rehearsed to its end
+
+    def take_in(self, fit: Fit) -> None:
+        for part, mine in fit.objective.weights_of.items():
+            self.weights.setdefault(part, set()).update(mine)
+        self.terms |= set(fit.step.names) - {CE_OLD}
+
+    def refuse_misnamed(self) -> None:
+        """A weight may be of a term that comes in another stage or phase; one that is of none is a slip."""
+        free = self.terms - set().union(*self.weights.values())
+        for part, names in self.weights.items():
+            for name in sorted(names - self.terms):
+                near = nearest(name, free, ALIKE)
+                if near or self.whole:
+                    hint = f": did you mean '{near}'?" if near else ""
+                    raise UsageError(
+                        f"weights of {part} name '{name}', a term of no stage of the first two phases; the terms are "
+                        f"{', '.join(sorted(self.terms))}{hint}"
+                    )
 
 
-def few_images(learner: Learner, phase: Phase) -> Pool:
-    each = [learner.train.of_classes(label, label + 1)[:FEW] for label in range(phase.seen)]
-    exemplars = torch.cat([*each[: phase.old], each[0][:0]])
-    return Pool(learner.train, phase, torch.cat(each[phase.old :]), exemplars, learner.seed)
+def train_a_little(trial: Learner, seen: Weighed) -> None:
+    """The first phase has begun already."""
+    trial.settle()
+    for phase in trial.phases[:2]:
+        pool = trial.pool_of(phase) if phase.first else trial.begin_phase(phase)
+        for number in range(len(trial.stages[phase.index])):
+            trial.begin_stage(phase, pool, number)
+            for fit in trial.open_fits(phase, pool, number):
+                if fit is not None:
+                    step_once(fit)
+                    seen.take_in(fit)
+            trial.end_stage()
+        trial.end_phase(phase, pool)
+        seen.whole = not phase.first
+
+
+def step_once(fit: Fit) -> None:
+    fit.wake()
+    fit.step.open(fit.plan(0), None)
+    fit.step()
+
+
+def on_few_images(learner: Learner) -> Learner:
+    """A copy of all that training changes, with some images of each class."""
+    method, plugins = copy.deepcopy((learner.method, list(learner.plugins)))
+    classes = range(learner.phases[:2][-1].seen)
+    rows = torch.cat([learner.train.of_classes(label, label + 1)[:FEW] for label in classes])
+    some = copy.copy(learner.train)
+    some.pixels, some.labels, some.names = some.pixels[rows], some.labels[rows], None
+    memory = Memory(learner.memory.quota, learner.memory.herding)
+    return replace(learner, train=some, method=method, plugins=plugins, memory=memory, engine="eager", replayed=[])

@@ -9,6 +9,7 @@ from typing import Any
 from bdr.assemble import plan_run
 from bdr.config import Config, changed, with_setting
 from bdr.data.images import DataSet
+from bdr.data.pictures import EmptyFolder
 from bdr.describe import Extends
 from bdr.errors import UsageError, shortened
 from bdr.parts import load_named, short
@@ -42,11 +43,20 @@ def read_again(run: Run, config: Config, only: Collection[str] = ()) -> DataSet:
     """The data set that a run names; of a folder of pictures `only` some classes, if it has all of these."""
     try:
         return load_named(config, only)
+    except EmptyFolder as error:
+        if error.folder.name not in (only or classes_known(run)):
+            raise
+        raise UsageError(f"{error.lacks}, and {run.path} was trained on that class: put its pictures back") from None
     except UsageError as error:
         if is_there(config.root):
             raise
         kept = run.info.get("root", f"'{config.root}', seen from the folder that it was started in")
         raise UsageError(f"{error}; {run.path} was trained on {kept}: name it with --root") from None
+
+
+def classes_known(run: Run) -> list[str]:
+    """In order of arrival."""
+    return list(run.info["classes"][: run.phases[-1]["seen"]])
 
 
 def plan_of(path: Path, data: DataSet | None = None, weights: str | Path | None = None, **fields: Any) -> Plan:

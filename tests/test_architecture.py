@@ -57,7 +57,7 @@ RULES = {
     "loading": {"bdr.types", "bdr.data", "bdr.config", "bdr.parts"},
     "plan": {"bdr.types", "bdr.data", "bdr.engine", "bdr.config"},
     "rehearsal": {
-        *{"bdr.types", "bdr.losses", "bdr.data", "bdr.plugins", "bdr.engine"},
+        *{"bdr.types", "bdr.data", "bdr.engine"},
         *{"bdr.records", "bdr.metrics", "bdr.report"},
     },
     "assemble": {
@@ -74,6 +74,7 @@ RULES = {
         *{"bdr.config", "bdr.frames", "bdr.describe", "bdr.loading", "bdr.plan", "bdr.assemble", "bdr.rereading"},
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.describe", "bdr.parts"},
+    "trained": {"bdr.types", "bdr.methods", "bdr.records", "bdr.describe"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
     "terminal": set(),
@@ -95,6 +96,7 @@ RULES = {
             "bdr.rereading",
             "bdr.readouts",
             "bdr.recognition",
+            "bdr.trained",
         },
     },
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},

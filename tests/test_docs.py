@@ -35,6 +35,7 @@ DOCS = HOME / "docs"
 PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
 WITH_CODE = [
     *("README.md", "docs/analyse.md", "docs/the-module.md", "docs/add-a-method.md", "docs/add-a-data-set.md"),
+    "docs/add-a-network.md",
     "docs/commands/predict.md",
 ]
 TOP = typer.main.get_command(app)

@@ -583,6 +583,27 @@ def test_a_missing_exemplar_is_sought_among_test_images_by_its_pixels_and_not_by
     assert (code, told in " ".join(said.split())) == (2, True)
 
 
+def test_the_folder_of_a_known_class_that_was_emptied_is_to_be_filled_and_not_removed(pictures):
+    typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    for kind in ("train", "test"):
+        paint(pictures / kind / "ant", 200)
+    known = pictures / "test" / "bee"
+    shutil.move(known, "aside")
+    known.mkdir()
+    for words in (("extend", "first"), ("evaluate", "first")):
+        code, _, said = typed(*words)
+        assert code == 2
+        assert said.startswith("bdr: class folder ")
+        assert "bee holds no pictures (" in said
+        assert said.endswith("and first was trained on that class: put its pictures back\n")
+    shutil.rmtree(known)
+    shutil.move("aside", known)
+    shutil.rmtree(pictures / "train" / "ant")
+    (pictures / "train" / "ant").mkdir()  # which nothing was trained on
+    assert "ant holds no pictures (" in (said := typed("extend", "first")[2])
+    assert "fill or remove it" in said
+
+
 def test_a_dry_run_of_an_extension_writes_nothing(pictures):
     typed("run", "ucir", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
     paint(pictures / "train" / "ant", 200)

@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from runs import Position, plan, train, train_until
+from runs import Position, TwoStages, assert_equal, plan, train, train_until
 from test_cli import typed
 
 from bdr import api
@@ -36,6 +36,38 @@ class LateMean(Prior):
 
     def classify(self, inner, out, y):
         return inner(out, y).mean() / self.counts.sum()
+
+
+class Ungrown(TwoStages):
+    """A slip: nothing is begun."""
+
+    def begin(self, phase, pool):
+        pass
+
+
+class Weighing(TwoStages):
+    """Two terms, one of them after the first phase alone, and weights for whatever is set."""
+
+    def __init__(self, make, names: str = ""):
+        super().__init__(make)
+        self.names = names.split()
+
+    def loss(self, batch, phase, classify):
+        terms = super().loss(batch, phase, classify)
+        return terms if phase.first else terms | {"held": self.net(batch.x).logits.square().mean()}
+
+    def weights(self, phase, stage):
+        return dict.fromkeys(self.names, 0.5)
+
+
+class Spreading(Plugin):
+    """A term that its weight misses."""
+
+    def terms(self, batch, out, forward):
+        return {"spread": out.features.std()}
+
+    def weights(self, phase, stage):
+        return {"spred": 0.1}
 
 
 class Heard(Listener):
@@ -167,10 +199,53 @@ def test_a_plug_in_that_averages_in_later_phases_alone_is_told_before_training(t
 
 
 def test_a_plug_in_that_cannot_be_tried_before_training_is_told_when_its_phase_comes(tmp_path, monkeypatch):
-    monkeypatch.setattr("bdr.rehearsal.few_images", lambda *_: None)
+    monkeypatch.setattr("bdr.rehearsal.on_few_images", lambda *_: None)
     with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
         train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
     assert (tmp_path / "run" / "phases.jsonl").read_text().count("\n") == 1
+
+
+def test_a_method_whose_head_did_not_grow_is_told_what_to_call(tmp_path):
+    words = ("run", "test_own_code:Ungrown", "--net=runs:flat", "--out", tmp_path / "run")
+    said = typed(*words)
+    assert (said.code, said.err.count("\n")) == (1, 1)
+    assert said.err.startswith("bdr: the head of Ungrown has 0 classes after begin(), and there are 4 in phase 0: ")
+    assert said.err.endswith("call self.net.head.grow(phase.new) in begin()\n")
+
+
+SLIPS = {
+    "ce_": "weights of Weighing name 'ce_', .*; the terms are ce, held: did you mean 'ce'?",
+    "ce hold": "weights of Weighing name 'hold', .* the first two phases; the terms are ce, held: did you mean 'held'?",
+    "ce held more": "weights of Weighing name 'more', a term of no stage .*; the terms are ce, held$",
+}
+
+
+@pytest.mark.parametrize("names", SLIPS)
+def test_a_weight_of_a_term_that_there_is_not_is_told_before_training(names, tmp_path):
+    with pytest.raises(UsageError, match=SLIPS[names].replace("?", r"\?")):
+        train(tmp_path / "run", "test_own_code:Weighing", net="runs:flat", settings=[("Weighing.names", names)])
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
+
+
+def test_a_weight_of_a_plug_in_that_there_is_no_term_of_is_told_before_training(tmp_path):
+    with pytest.raises(UsageError, match=r"weights of plug-in 'Spreading' name 'spred', .*: did you mean 'spread'"):
+        train(tmp_path / "run", "ucir+test_own_code:Spreading", net="runs:flat")
+
+
+def test_a_term_of_later_phases_may_have_a_weight_from_the_start_and_in_a_run_of_one_phase(tmp_path):
+    weighed = {"net": "runs:flat", "settings": [("Weighing.names", "held")]}
+    for phases in (1, 2):
+        train(tmp_path / str(phases), "test_own_code:Weighing", phases=phases, **weighed)
+    with pytest.raises(UsageError, match="did you mean 'ce'"):  # what can be seen of one phase
+        train(
+            tmp_path / "slip", "test_own_code:Weighing", phases=1, net="runs:flat", settings=[("Weighing.names", "cee")]
+        )
+
+
+def test_rehearsing_changes_nothing_of_what_is_trained(tmp_path, monkeypatch):
+    path = train(tmp_path / "rehearsed", **SHORT)
+    monkeypatch.setattr("bdr.rehearsal.rehearse_training", lambda learner: None)
+    assert_equal(path, train(tmp_path / "not", **SHORT))
 
 
 # The library itself

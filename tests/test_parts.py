@@ -2,11 +2,12 @@
 
 import pytest
 from runs import Flat, flat, plan
+from torch import nn
 
 from bdr.errors import UsageError
 from bdr.methods import Method
 from bdr.methods.icarl import ICaRL
-from bdr.nets import Backbone, LinearHead
+from bdr.nets import Backbone, Features, LinearHead
 from bdr.plugins import Plugin
 
 FLAT = {"net": "runs:flat"}
@@ -108,6 +109,64 @@ class Shapeless(Backbone):
     """So has this one."""
 
 
+class Mute(Flat):
+    """It says what torch modules say."""
+
+    def __init__(self, shape, last_relu: bool = True):
+        super().__init__(64 * shape.channels, 8)
+
+    def forward(self, x):
+        return super().forward(x).pooled
+
+
+class Narrow(Mute):
+    """It has other features than it says."""
+
+    def forward(self, x):
+        return Features(super().forward(x)[:, :5])
+
+
+class Sizeless(Backbone):
+    """It does not say how many it has."""
+
+    def __init__(self, shape, last_relu: bool = True):
+        super().__init__()
+
+    def forward(self, x):
+        return Features(x.flatten(1))
+
+
+class Stray(nn.Module):
+    """It derives from torch alone."""
+
+
+def sequence(shape, last_relu: bool = True):
+    """What it makes does too."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8))
+
+
+def absent(shape, last_relu: bool = True, weights: str = "nowhere.pt"):
+    """Its weights are not there."""
+    with open(weights, "rb"):
+        return flat(shape)
+
+
+NO_NETS = {
+    "Stray": r"'test_parts:Stray' is not a net: .* does not derive from bdr.nets.Backbone; see docs/add-a-network.md$",
+    "sequence": "'test_parts:sequence' made a Sequential, and not a bdr.nets.Backbone; see docs/add-a-network.md",
+    "Sizeless": "Sizeless has no 'dim', the number of its features: set it in __init__; see ",
+    "Mute": "Mute.forward returned a Tensor, and not bdr.nets.Features; see ",
+    "Narrow": r"the features of Narrow are \(2, 5\), and its dim is 8: pool them to \(B, dim\); see ",
+    "absent": r"absent: .*No such file or directory: 'nowhere.pt'",
+}
+
+
+@pytest.mark.parametrize("name", NO_NETS)
+def test_what_is_no_net_is_told_what_a_net_is(tmp_path, name):
+    with pytest.raises(UsageError, match=NO_NETS[name]):
+        made(tmp_path, "ucir", net=f"test_parts:{name}")
+
+
 def made(tmp_path, what, *settings, **fields):
     return plan(tmp_path / "run", what, settings=settings, **(FLAT | fields)).learner
 
@@ -150,7 +209,9 @@ def test_a_setting_that_a_net_lacks_is_told_those_that_it_has(tmp_path):
 
 
 def test_a_net_that_does_not_take_what_it_is_handed_says_so(tmp_path):
-    said = r"'test_parts:bare' cannot be made from \(ImageShape, last_relu=False\), which it is handed: .*'last_relu'"
+    said = (
+        r"'test_parts:bare' cannot be made from \(ImageShape, last_relu=False\), .*'last_relu'; see docs/add-a-network"
+    )
     with pytest.raises(UsageError, match=said):
         made(tmp_path, "ucir", net="test_parts:bare")
 
@@ -159,7 +220,7 @@ def test_a_class_that_leaves_out_what_is_asked_of_it_is_told_what(tmp_path):
     said = r"Unfinished lacks loss\(batch, phase, classify\); see docs/add-a-method.md"
     with pytest.raises(UsageError, match=said):
         made(tmp_path, "test_parts:Unfinished")
-    with pytest.raises(UsageError, match=r"Shapeless lacks forward\(x\)"):
+    with pytest.raises(UsageError, match=r"Shapeless lacks forward\(x\); see docs/add-a-network.md"):
         made(tmp_path, "ucir", net="test_parts:Shapeless")
 
 

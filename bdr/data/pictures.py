@@ -32,6 +32,14 @@ class Unreadable(BdrError):
         self.path = path
 
 
+class EmptyFolder(UsageError):
+    """The folder of a class that has no picture."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lacks = folder, f"class folder {folder} holds no pictures ({', '.join(ENDINGS)})"
+        super().__init__(f"{self.lacks}: fill or remove it; {LAYOUT}")
+
+
 def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
     """Where the training classes are, and where the test classes are if they stand apart."""
     if root is None or not os.path.isdir(Path(root)):
@@ -138,7 +146,7 @@ def picture_files(folder: Path) -> list[Path]:
     if skipped:
         warnings.warn(f"{folder}: files ending in {', '.join(sorted(skipped))} are left out", stacklevel=2)
     if not files:
-        raise UsageError(f"class folder {folder} holds no pictures ({', '.join(ENDINGS)}): fill or remove it; {LAYOUT}")
+        raise EmptyFolder(folder)
     return files
 
 

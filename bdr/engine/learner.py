@@ -17,11 +17,23 @@ from bdr.engine.analyse import gradient_norms
 from bdr.engine.fit import Fit, Fits, set_modes, set_moving
 from bdr.engine.objective import Objective, old_loss
 from bdr.engine.step import convolving_as, eager_between_steps, set_precision
+from bdr.errors import BdrError
 from bdr.losses import cross_entropy
 from bdr.methods.base import Method
+from bdr.nets import Head
 from bdr.plugins.base import Plugin
 from bdr.seeding import seed_of
 from bdr.types import Phase, Stage
+
+
+def check_grown(method: Method, phase: Phase) -> None:
+    """A method of one's own may forget that its head grows."""
+    head = getattr(method.net, "head", None)
+    if isinstance(head, Head) and head.classes < phase.seen:
+        raise BdrError(
+            f"the head of {type(method).__name__} has {head.classes} classes after begin(), and there are {phase.seen} "
+            f"in phase {phase.index}: call self.net.head.grow(phase.new) in begin()"
+        )
 
 
 @dataclass
@@ -67,6 +79,7 @@ class Learner:
         pool = self.pool_of(phase)
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "begin"))
         self.method.begin(phase, pool)
+        check_grown(self.method, phase)
         self.settle()
         return pool
 

@@ -64,9 +64,9 @@ class Objective:
         self.parts: list[nn.Module] = [method, *self.plugins]
         self.loss = getattr(method, stage.loss)
         self.around = compose(criterion or method.criterion, self.plugins)
-        self.weights = dict(method.weights(phase, stage))
-        for plugin in self.plugins:
-            self.weights.update(plugin.weights(phase, stage))
+        self.weights_of = {type(method).__name__: dict(method.weights(phase, stage))}
+        self.weights_of |= {f"plug-in '{plugin.name}'": plugin.weights(phase, stage) for plugin in self.plugins}
+        self.weights = {name: weight for mine in self.weights_of.values() for name, weight in mine.items()}
         self.factors: Tensor | None = None  # the weights on the device, in the order of the terms
 
     def terms(self, batch: Batch) -> tuple[dict[str, Tensor], Outputs | None]:

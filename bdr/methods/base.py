@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bdr.data.pool import Pool
 from bdr.losses import cross_entropy, distillation
 from bdr.nets import Resumable, Teacher
-from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
+from bdr.types import Batch, Classify, Clock, ImageShape, Outputs, Phase, Stage, has_name
 
 
 class NearestMeans(Resumable):
@@ -42,7 +42,10 @@ class NearestMeans(Resumable):
 
     def scores(self, features: Tensor) -> Tensor:
         """(B, K) minus the squared distances of normalised features to the class means."""
-        return -torch.cdist(F.normalize(features), self.means).square()
+        unit = F.normalize(features)
+        # Not torch.cdist: it goes another way from 25 rows on, and no model could be exported for batches of any size.
+        square = unit.square().sum(1, keepdim=True) + self.means.square().sum(1)
+        return 2 * F.linear(unit, self.means) - square
 
 
 class Correction(Resumable):
@@ -120,6 +123,10 @@ class Method(nn.Module, ABC):
     """
 
     net: nn.Module
+    classes: tuple[str, ...]  # names in order of arrival; given by `bdr.load`, as are the next three
+    image: ImageShape  # of the images that it takes
+    mean: tuple[float, ...]  # of their channels, from 0 to 1: they are normalised so
+    std: tuple[float, ...]
     criterion: Classify = staticmethod(cross_entropy)
     distillation: str | None = None  # the term of `loss` that holds on to the old network, for the analysis
     readout = "cnn"  # by which of the readouts its results are told; with "nme" a memory of none is refused
@@ -127,7 +134,7 @@ class Method(nn.Module, ABC):
     held = 0.0  # share of the exemplars held out of training, for stages that draw "held"
     counts_parameters = False  # whether the backbone must have all of its parameters from the start
     keeps: tuple[str, ...] = ("none", "some", "all")  # of the images of earlier classes; other memories are refused
-    training_only: tuple[str, ...] = ()  # parts that inference does without; they do not count as its parameters
+    training_only: tuple[str, ...] = ()  # parts and buffers that inference does without; none of its parameters
     softmax = True  # its criterion lets the logits of all classes compete
     soft_targets = True  # its losses take mixtures of classes (B, K) as well as ids (B,)
 
@@ -188,8 +195,11 @@ class Method(nn.Module, ABC):
         scores = self.readouts(x)
         return scores.get(self.readout, scores["cnn"])
 
+    def parts_for_training(self) -> list[str]:
+        """Teachers, and what else inference does without, by name."""
+        return [*(name for name, part in self.named_modules() if isinstance(part, Teacher)), *self.training_only]
+
     def parameter_count(self) -> int:
         """Parameters kept for inference: teachers are not, nor what is for training alone."""
-        teaching = {id(p) for m in self.modules() if isinstance(m, Teacher) for p in m.parameters()}
-        teaching |= {id(p) for name in self.training_only for p in self.get_submodule(name).parameters()}
-        return sum(p.numel() for p in self.parameters() if id(p) not in teaching)
+        training = self.parts_for_training()
+        return sum(p.numel() for name, p in self.named_parameters() if not any(has_name(name, t) for t in training))

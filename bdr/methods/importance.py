@@ -137,6 +137,7 @@ class Held(Method, ABC):
     net: Network[LinearHead]
     distillation = "penalty"
     counts_parameters = True  # each has its place in a row
+    training_only: tuple[str, ...] = ("anchor",)
 
     def __init__(self, make: MakeNetwork, weight: float, share: float = 1.0) -> None:
         super().__init__()
@@ -167,6 +168,8 @@ class Held(Method, ABC):
 
 class Walked(Held, ABC):
     """Abstract: the same, with an eye on what each parameter gains on its way."""
+
+    training_only: tuple[str, ...] = ("anchor", "path")
 
     def __init__(self, make: MakeNetwork, weight: float, damping: float) -> None:
         super().__init__(make, weight)

@@ -26,6 +26,7 @@ from bdr.types import Phase
 class RWalk(Walked):
     fisher: Tensor  # (P,) these two make the importance
     score: Tensor  # (P,)
+    training_only = ("anchor", "path", "fisher", "score")
 
     def __init__(self, make: MakeNetwork, weight: float = 1.0, damping: float = 0.1, fisher_batch: int = 64) -> None:
         super().__init__(make, weight, damping)

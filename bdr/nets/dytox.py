@@ -31,7 +31,7 @@ class ClassAttention(nn.Module):
         """(B, T, C) of tokens (T, C), which are the same for every image, and patches (B, N, C)."""
         q, own_k, own_v = (split(part(tokens), self.heads) for part in (self.q, self.k, self.v))  # (H, T, d)
         k, v = split(self.k(patches), self.heads), split(self.v(patches), self.heads)  # (B, H, N, d)
-        own = (q * own_k).sum(-1, keepdim=True).expand(len(patches), -1, -1, -1)
+        own = (q * own_k).sum(-1, keepdim=True).expand(patches.shape[0], -1, -1, -1)
         scores = torch.cat([own, q @ k.mT], -1) * q.shape[-1] ** -0.5
         share = scores.softmax(-1)  # (B, H, T, 1 + N)
         return self.project(joined(share[..., :1] * own_v + share[..., 1:] @ v))
@@ -126,8 +126,8 @@ class TokenTransformer(Backbone):
 
     def forward(self, x: Tensor) -> Features:
         tokens = self.tokens()
-        patches = self.encoder(x, self.kept(self.encoder, self.rates[:-1], len(x)))
-        kept = self.kept(self.decoder, self.rates[-1:], len(x), len(tokens))
+        patches = self.encoder(x, self.kept(self.encoder, self.rates[:-1], x.shape[0]))
+        kept = self.kept(self.decoder, self.rates[-1:], x.shape[0], len(tokens))
         said = decoded(self.decoder, tokens, patches, None if kept is None else kept[0])
         return Features(said.flatten(1).to(torch.promote_types(said.dtype, torch.float32)))
 

@@ -51,7 +51,7 @@ class PromptPool(nn.Module):
 
 def near(cosines: Tensor, chosen: Tensor) -> Tensor:
     """(B,) the cosines with the chosen keys, added."""
-    return cosines.gather(1, chosen.expand(len(cosines), -1)).sum(1)
+    return cosines.gather(1, chosen.expand(cosines.shape[0], -1)).sum(1)
 
 
 class Prompted(Backbone):
@@ -89,7 +89,7 @@ class PromptedInput(Prompted):
         tokens = self.vit.embed(x)
         cosines = self.pool.cosines(self.query(tokens))
         chosen = self.choose(cosines)
-        prompts = self.pool.take(chosen, len(x))
+        prompts = self.pool.take(chosen, x.shape[0])
         seen = self.vit.encode(torch.cat([tokens[:, :1], prompts, tokens[:, 1:]], 1))
         pooled = at_least_float32(seen[:, 1 : 1 + prompts.shape[1]]).mean(1)
         return Features(pooled, nearness=near(cosines, chosen))
@@ -128,12 +128,12 @@ class PrefixedBlocks(Prompted):
     def prefixes(self, own: Tensor) -> dict[int, Tensor]:
         """(2, B, L, D) for each block that has one, of the prompts (B, blocks 2 L, D) of the images."""
         mine = own.unflatten(1, (len(self.expert), 2, -1)).permute(1, 2, 0, 3, 4)
-        all_alike = self.shared.unflatten(1, (2, 1, -1)).expand(-1, -1, len(own), -1, -1)
+        all_alike = self.shared.unflatten(1, (2, 1, -1)).expand(-1, -1, own.shape[0], -1, -1)
         return dict(zip(self.general, all_alike, strict=True)) | dict(zip(self.expert, mine, strict=True))
 
     def forward(self, x: Tensor) -> Features:
         tokens = self.vit.embed(x)
         cosines = self.pool.cosines(self.query(tokens))
         chosen = self.choose(cosines)
-        seen = self.vit.encode(tokens, self.prefixes(self.pool.take(chosen, len(x))))
+        seen = self.vit.encode(tokens, self.prefixes(self.pool.take(chosen, x.shape[0])))
         return Features(at_least_float32(seen[:, 0]), nearness=near(cosines, chosen))

@@ -140,7 +140,7 @@ class VisionTransformer(Backbone):
         if x.shape[1] == 1:  # grey images, for a network that was made for colour
             x = x.expand(-1, self.channels, -1, -1)
         patches = self.patch_embed(x)
-        return torch.cat([self.cls_token.expand(len(x), -1, -1), patches], 1) + self.pos_embed
+        return torch.cat([self.cls_token.expand(x.shape[0], -1, -1), patches], 1) + self.pos_embed
 
     def encode(self, tokens: Tensor, prefixes: Mapping[int, Tensor] | None = None) -> Tensor:
         """(B, N, D) tokens through all blocks, normalised; some blocks may be given a prefix (2, B, L, D)."""

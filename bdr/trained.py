@@ -1,0 +1,40 @@
+"""The model of a run as it is handed out: for inference alone, and with what is known of its images and classes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from bdr.describe import normalisation
+from bdr.errors import UsageError
+from bdr.methods import Method
+from bdr.records import Run
+from bdr.types import ImageShape
+
+
+def handed_out(method: Method, run: Run, phase: int) -> Method:
+    """A method whose weights are those after a phase of a run, ready for images of the size that it was trained on."""
+    for name in reversed(method.parts_for_training()):  # what is inside another part comes after that
+        parent, _, own = name.rpartition(".")
+        setattr(method.get_submodule(parent), own, None)
+    image = ImageShape(*run.info["image"])
+    method.net.register_forward_pre_hook(partial(refuse_other_images, image))
+    mean, std = normalisation(run.info)
+    names = tuple(run.info["classes"][: run.phases[phase]["seen"]])
+    for fact, value in {"classes": names, "image": image, "mean": mean, "std": std}.items():
+        if not hasattr(method, fact):  # a method of one's own may have something by that name
+            setattr(method, fact, value)
+    return method.eval()
+
+
+def refuse_other_images(image: ImageShape, net: nn.Module, given: tuple[Any, ...]) -> None:
+    """A network that pools would score images of any size, and nobody would see that it was not trained for them."""
+    x: Tensor = given[0]
+    if tuple(x.shape[1:]) != image:
+        said = " x ".join(map(str, x.shape))
+        raise UsageError(
+            f"images are {said} here, and the model takes N x {' x '.join(map(str, image))} (number x channels x "
+            "height x width): scale them to that size"
+        )
