@@ -250,3 +250,10 @@ def test_a_phase_change_is_what_lies_between_two_phases_less_training() -> None:
 @pytest.mark.slow
 def test_a_run_is_started_twice_with_the_compile_cache_empty_and_filled() -> None:
     assert [row["compile cache"] for row in bench_start("ucir+bdr", "cpu").rows] == ["empty", "filled"]
+
+
+@pytest.mark.parametrize(("as_trained", "pixels"), [(False, TINY.pixels), (True, 32)])
+def test_a_step_that_is_timed_as_it_is_trained_has_images_as_large_as_those_of_cifar(as_trained, pixels):
+    shape = TINY.seen(as_trained)
+    assert random_images(shape).train.pixels.shape[1:] == (pixels, pixels, 3)
+    assert shape.images_told == f"images of {pixels} x {pixels}"

@@ -45,6 +45,14 @@ class Shape:
         """The same with as many classes as it takes to have that phase."""
         return replace(self, classes=max(self.classes, self.base + phase * self.step))
 
+    def seen(self, as_trained: bool) -> Shape:
+        """The same; where a step is timed as it is trained, with images as large as CIFAR-100's."""
+        return replace(self, pixels=Shape.pixels) if as_trained else self
+
+    @property
+    def images_told(self) -> str:
+        return f"images of {self.pixels} x {self.pixels}"
+
 
 SMALL = Shape(classes=25, base=10, step=5, images=20, pixels=16, memory="4/class")  # for a CPU
 

@@ -41,9 +41,9 @@ def bench_growth(
     """A row a phase, each of a network of its own that was brought there without training."""
     where = choose_device(device)
     gpu = where.type == "cuda"
-    shape = (ON_A_GPU if gpu else ON_A_CPU).up_to(phases - 1)
+    shape = (ON_A_GPU if gpu else ON_A_CPU).seen(as_trained).up_to(phases - 1)
     fields = fields_of(what, where, engine or "auto", net, batch, as_trained)
-    data, measured = random_images(shape), Measured(title_of(what, fields, where, settings), where)
+    data, measured = random_images(shape), Measured(title_of(what, fields, shape, where, settings), where)
     for number in range(phases):
         measured.add(row_of(time_case(what, number, shape, data, steps or (100 if gpu else 3), fields, settings)))
     return measured
@@ -56,9 +56,10 @@ def check_phases(phases: int, extrapolate: int) -> None:
         raise UsageError(f"--extrapolate {extrapolate}: {phases} phases are measured; give as many or more")
 
 
-def title_of(what: str, fields: dict[str, Any], device: torch.device, settings: Settings) -> str:
+def title_of(what: str, fields: dict[str, Any], shape: Shape, device: torch.device, settings: Settings) -> str:
     what = " ".join([what, *(f"{name}={as_typed(value)}" for name, value in settings)])
-    return f"A step of {what}, {fields['net']}, phase by phase, {describe_device(device)['name']}, {fields['engine']}"
+    place = f"{describe_device(device)['name']}, {fields['engine']}"
+    return f"A step of {what}, {fields['net']}, {shape.images_told}, phase by phase, {place}"
 
 
 def row_of(timing: Timing) -> dict[str, Any]:

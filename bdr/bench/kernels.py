@@ -68,7 +68,7 @@ def bench_kernels(
     """A row a kind, and every kernel."""
     where = choose_device(device)
     gpu = where.type == "cuda"
-    shape = (Shape() if gpu else SMALL).up_to(phase)
+    shape = (Shape() if gpu else SMALL).seen(as_trained).up_to(phase)
     fields = fields_of(what, where, engine or "auto", net, batch, as_trained)
     learner = learner_of(configuration(what, shape, fields), random_images(shape))
     with learner.at_work():
@@ -76,8 +76,9 @@ def bench_kernels(
         fit.wake()
         whole = 1e6 * seconds_of_step(fit, 10 * (steps or (20 if gpu else 2)))
         kernels = profiled(fit, steps or (20 if gpu else 2))
-    about = f"{fields['net']}, batch {fields['stage']['batch']}, {describe_device(where)['name']}, {fields['engine']}"
-    measured = Measured(f"A step of {what} in phase {phase}, {about}: {whole:,.0f} us", where)
+    about = f"{fields['net']}, batch {fields['stage']['batch']}, {shape.images_told}"
+    place = f"{describe_device(where)['name']}, {fields['engine']}"
+    measured = Measured(f"A step of {what} in phase {phase}, {about}, {place}: {whole:,.0f} us", where)
     for row in rows_by_kind(kernels, whole):
         measured.add(row)
     return measured, kernels

@@ -47,7 +47,7 @@ def bench_steps(
     shape, steps = (Shape(), steps or 300) if gpu else (SMALL, steps or 3)
     if phase < 1:
         raise UsageError(f"--phase {phase}: the later phase that is timed is 1 or more; the first is timed anyway")
-    shape = (replace(shape, pixels=Shape.pixels) if as_trained else shape).up_to(phase)
+    shape = shape.seen(as_trained).up_to(phase)
     data = random_images(shape)
     chosen = list(engines) or (["graph", "eager"] if gpu else ["eager"])
     console, timings = Console(highlight=False), []
@@ -65,7 +65,7 @@ def bench_steps(
             time_baseline(net or plain_net(where), data, shape.base, batch or usual_batch(where), min(steps, 20), where)
         )
         console.print(line_of(timings[-1]), markup=False)
-    report(console, timings, what[0], shape.pixels, where, out)
+    report(console, timings, what[0], shape, where, out)
 
 
 def line_of(timing: Timing) -> str:
@@ -74,17 +74,17 @@ def line_of(timing: Timing) -> str:
 
 
 def report(
-    console: Console, timings: list[Timing], reference: str, pixels: int, device: torch.device, out: Path | None
+    console: Console, timings: list[Timing], reference: str, shape: Shape, device: torch.device, out: Path | None
 ) -> None:
     peak, found = bf16_peak(device), ratios(timings, reference)
     later = max(each.number for each in timings)
-    about = f"{describe_device(device)['name']}, images of {pixels} x {pixels}, phases 0 and {later}"
+    about = f"{describe_device(device)['name']}, {shape.images_told}, phases 0 and {later}"
     console.print(speed_table(timings, peak, about))
     if found:
         console.print(ratio_table(found))
     if out is not None:
         measured = {"timings": [each.as_dict() for each in timings], "ratios": found, "bf16_peak_teraflops": peak}
-        measured["pixels"] = pixels
+        measured["pixels"] = shape.pixels
         keep(out, measured, device)
         console.print(f"written: {out}", markup=False)
 
