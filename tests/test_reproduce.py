@@ -17,7 +17,7 @@ from bdr.errors import UsageError
 from bdr.methods import METHODS
 from bdr.paper.beyond import beside
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
-from bdr.paper.cost import measured, workload
+from bdr.paper.cost import workload
 from bdr.paper.found import gather
 from bdr.paper.mapping import DATA, DER_NOTE, EXTRACTOR, SPECS, Reason, Wanted, addition, as_printed, mapped, pruning
 from bdr.paper.only import parse_only
@@ -27,6 +27,7 @@ from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
 from bdr.recipes import PRUNED, RECIPES, configure
 from bdr.records import RunWriter, find_runs
+from bdr.records.speed import measured
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import configuration
@@ -594,7 +595,7 @@ def test_time_is_images_over_measured_speed(tmp_path):
     assert workload(config)[:2] == [50 * 500 * 160, (10 * 500 + 50 * 20) * 160]
     speed = measured(runs, "ucir+cwd", "resnet18", "cpu")
     assert (speed.first, speed.later) == (100.0, 50.0)
-    assert speed.seconds(config) == pytest.approx(workload(config)[0] / 100 + sum(workload(config)[1:]) / 50)
+    assert speed.seconds(workload(config)) == pytest.approx(workload(config)[0] / 100 + sum(workload(config)[1:]) / 50)
     assert measured(runs, "ucir+cwd", "resnet18", "cuda") is measured(runs, "ucir+cwd", "resnet32", "cpu") is None
 
 

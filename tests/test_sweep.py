@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from directories import PROTOCOL, make_run
+from rich.console import Console
 from runs import FIELDS as TRIED
 from runs import assert_equal, train, wait_until
 
@@ -28,7 +29,8 @@ from bdr.sweep import mps, parse_duration, plan
 from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
 from bdr.sweep.plan import Planned, facts_of, plan_sweep
-from bdr.sweep.view import LiveTable, list_table, live_table, read_progress
+from bdr.sweep.view import Lines, LiveTable, list_table, live_table, read_progress
+from bdr.sweep.work import images_left, seconds_left, time_note
 from bdr.terminal import Conditions
 
 FIELDS = TRIED | {"data": "digits", "phases": 2}
@@ -263,19 +265,26 @@ class Acted(Crew):
         self.step()
 
 
-def record(run, phases=0):
-    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {}, "classes": ["a", "b"]}
+def record(run, phases=0, epochs=()):
+    """As far as so many phases, with lines of the epochs that are named by phase and images a second."""
+    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {"net": "small"}}
+    info |= {"classes": ["a", "b"], "device": {"type": "cpu", "name": "CPU"}, "side_by_side": 1}
     info |= {"phases": [[0, 1], [1, 2]], "work": [[{"stage": "main", "images": 9, "epochs": 1}]] * 2}
     run.path.mkdir(parents=True, exist_ok=True)
     (run.path / "run.json").write_text(json.dumps(info))
     lines = [{"phase": phase, "seen": phase + 1, "accuracy": {"cnn": 50.0}} for phase in range(phases)]
     (run.path / "phases.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    lines = [
+        {"phase": phase, "stage": "main", "epoch": 0, "seconds": 9 / speed, "images_per_second": speed}
+        for phase, speed in epochs
+    ]
+    (run.path / "epochs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def acted(folder, keys, jobs=9):
     """Runs that share a first phase where their letters are equal."""
     shared = [None if key == "-" else folder / ".shared" / key for key in keys]
-    work = {"words": (), "cuda": False}
+    work = {"words": (), "title": "ucir", "net": "small", "device": "cpu", "images": (9, 9)}
     runs = [Planned(f"run{i}", 1, path=folder / f"{i}", shared=key, **work) for i, key in enumerate(shared)]
     return runs, Acted(runs, jobs, folder, {}, lambda text: None)
 
@@ -358,7 +367,6 @@ def test_a_run_that_somebody_trains_by_hand_is_waited_for(tmp_path):
 
 
 def drawn(table):
-    from rich.console import Console
 
     console = Console(file=io.StringIO(), width=120)
     console.print(table)
@@ -393,7 +401,6 @@ def test_the_live_table_and_the_list_tell_accuracy_by_the_readout_of_the_method(
 
 
 def test_the_live_table_leaves_the_terminal_as_it_was(tmp_path):
-    from rich.console import Console
 
     _, crew = acted(tmp_path, "-")
     console = Console(file=io.StringIO(), force_terminal=True, width=80)
@@ -412,6 +419,60 @@ def test_a_dry_run_lists_what_is_done_and_what_is_shared(tmp_path):
     shown = drawn(list_table(runs))
     for said in ("4 runs, 3 to do", "trained, also for 2", "as 1", "trained before", "done"):
         assert said in shown
+
+
+def test_a_dry_run_counts_the_images_that_each_run_trains_on_itself(tmp_path):
+    runs, _ = acted(tmp_path, "aab-")
+    record(runs[3], phases=1, epochs=[(0, 3.0)])
+    (tmp_path / ".shared" / "b").mkdir(parents=True)
+    assert [sum(images_left(run, runs)) for run in runs] == [18, 9, 9, 9]
+    (runs[3].path / "DONE").touch()
+    assert sum(images_left(runs[3], runs)) == 0
+
+
+def test_who_is_done_and_left_no_first_phase_trains_none_for_others(tmp_path):
+    runs, _ = acted(tmp_path, "aaa")
+    record(runs[0], phases=2)
+    (runs[0].path / "DONE").touch()
+    assert "trained, also for 3" in drawn(list_table(runs))
+    assert [sum(images_left(run, runs)) for run in runs] == [0, 18, 9]
+
+
+def test_a_dry_run_says_how_long_by_runs_that_are_there(tmp_path):
+    runs, _ = acted(tmp_path, "---")
+    assert "54 images to train on: no record of small on cpu" in time_note(runs, tmp_path, 1)
+    record(runs[0], phases=2, epochs=[(0, 3.0), (1, 1.0)])
+    (runs[0].path / "DONE").touch()
+    assert time_note(runs, tmp_path, 1) == "36 images to train on: about 24 s of training one after the other."
+    for run in runs[1:]:
+        record(run, phases=2)
+        (run.path / "DONE").touch()
+    assert time_note(runs, tmp_path, 1) == "Nothing is to do."
+
+
+def test_the_time_left_is_that_of_all_runs_at_the_speed_of_those_under_way(tmp_path):
+    runs, crew = acted(tmp_path, "----", jobs=2)
+    crew.step()
+    assert seconds_left(crew) is None
+    record(runs[0], phases=1, epochs=[(0, 3.0)])
+    # 9 images of the first, 18 of each of the others, two side by side at three a second each
+    assert seconds_left(crew) == pytest.approx((9 + 3 * 18) / (2 * 3.0))
+    record(runs[1], phases=1, epochs=[(0, 1.0)])
+    assert seconds_left(crew) == pytest.approx((9 + 9 + 2 * 18) / (3.0 + 1.0))
+    for run in runs[2:]:
+        crew.states[run] = "done"
+    assert seconds_left(crew) == pytest.approx(9 / 1.0)  # the slower of the two
+
+
+def test_without_a_terminal_a_line_says_now_and_then_how_long_it_will_go_on(tmp_path):
+    runs, crew = acted(tmp_path, "--", jobs=1)
+    crew.step()
+    record(runs[0], phases=1, epochs=[(0, 3.0)])
+    console = Console(file=io.StringIO())
+    Lines(console).update(crew)
+    assert console.file.getvalue() == ""
+    Lines(console, every=0.0).update(crew)
+    assert console.file.getvalue() == "2 runs: 1 running, 1 waiting; about 9 s left\n"
 
 
 def test_a_dry_run_leaves_nothing_behind(tmp_path):

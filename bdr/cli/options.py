@@ -28,7 +28,9 @@ Seeds = Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,19
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")]
 Until = Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, estimate time and disk, stop.")]
-DryRuns = Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, stop.")]
+DryRuns = Annotated[
+    bool, typer.Option("--dry-run", help="Check everything, list the runs and how much work they are, stop.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 

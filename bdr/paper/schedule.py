@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from bdr.display import duration
 from bdr.errors import UsageError
-from bdr.paper.cost import Speed, kind_of, measured, workload
+from bdr.paper.cost import workload
 from bdr.paper.found import Results
 from bdr.paper.mapping import Wanted
 from bdr.paper.verdicts import Judged
+from bdr.records.speed import Speed, kind_of, measured
 
 SEEDS = (1993, 1994, 1995)  # fixed before the first run
 UNKNOWN = "unknown"
@@ -28,12 +29,12 @@ class Job:
     @property
     def seconds(self) -> float | None:
         """Of one run."""
-        return None if self.speed is None else self.speed.seconds(self.wanted.config(seed=0))
+        return None if self.speed is None else self.speed.seconds(self.images)
 
     @property
-    def images(self) -> int:
-        """That pass through training."""
-        return sum(workload(self.wanted.config(seed=0)))
+    def images(self) -> list[int]:
+        """That pass through training, by phase."""
+        return workload(self.wanted.config(seed=0))
 
     @property
     def time(self) -> str:
@@ -53,7 +54,7 @@ class Schedule:
         Side by side the longest begins, so that it is not left alone at the end.
         """
         most = max((len(job.missing) for job in self.jobs), default=0)
-        jobs = self.jobs if self.at_once == 1 else sorted(self.jobs, key=lambda job: -job.images)
+        jobs = self.jobs if self.at_once == 1 else sorted(self.jobs, key=lambda job: -sum(job.images))
         return [(job.wanted, job.missing[at]) for at in range(most) for job in jobs if at < len(job.missing)]
 
 
@@ -144,20 +145,14 @@ def together(jobs: Sequence[Job], speeds: Mapping[Wanted, Speed | None], where: 
 
 def seconds_of(jobs: Sequence[Job], speed: Speed) -> float:
     """Each has its share of a device that several were measured on side by side."""
-    alone = sum(speed.seconds(job.wanted.config(seed=0)) * len(job.missing) for job in jobs)
+    alone = sum(speed.seconds(job.images) * len(job.missing) for job in jobs)
     return alone / (speed.beside or 1)
 
 
 def total(jobs: Sequence[Job], speed: Speed) -> str:
     records = f"{speed.records} record{'' if speed.records == 1 else 's'} of {speed.of} on {speed.device}"
     rates = f"a run: {speed.first:,.0f} images/s in the first phase, {speed.later:,.0f} in later ones"
-    return f"about {duration(seconds_of(jobs, speed))} {circumstances(speed)}, from {records} ({rates})"
-
-
-def circumstances(speed: Speed) -> str:
-    if speed.beside is None:
-        return "one after the other, if those that were measured had the device to themselves"
-    return "one after the other" if speed.beside == 1 else f"{speed.beside} side by side (--jobs {speed.beside})"
+    return f"about {duration(seconds_of(jobs, speed))} {speed.circumstances}, from {records} ({rates})"
 
 
 def kinds(results: Results, device: str) -> list[str]:

@@ -19,6 +19,7 @@ from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import Planned, plan_sweep
 from bdr.sweep.view import Lines, failures_table, list_table, view
+from bdr.sweep.work import time_note
 from bdr.terminal import Conditions, command_line, err, out
 
 PAUSE = 0.2  # seconds between two looks at the runs
@@ -40,10 +41,16 @@ def run_sweep(what: Sequence[str], asked: Asked, conditions: Conditions, *, dry_
     end = end_of(conditions.until)
     planned = plan_runs(what, asked, conditions.runs)
     if dry_run:
-        out.print(list_table(planned))
+        say_what_is_to_do(planned, conditions)
         return
     crew, reason = train_all(planned, conditions, end)
     conclude(crew, planned, reason, conditions.until)
+
+
+def say_what_is_to_do(planned: Sequence[Planned], conditions: Conditions) -> None:
+    jobs = checked_jobs(conditions.jobs, any(run.cuda for run in planned))
+    out.print(list_table(planned))
+    out.print(time_note(planned, conditions.runs, jobs), markup=False, highlight=False)
 
 
 def train_all(planned: Sequence[Planned], conditions: Conditions, end: float | None) -> tuple[Crew, str]:

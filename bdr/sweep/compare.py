@@ -9,9 +9,8 @@ from bdr import report
 from bdr.commands.looking import print_comparison
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
-from bdr.sweep import Asked, end_of, plan_runs, readable, say_what_is_left, train_all
+from bdr.sweep import Asked, end_of, plan_runs, readable, say_what_is_left, say_what_is_to_do, train_all
 from bdr.sweep.plan import Planned
-from bdr.sweep.view import list_table
 from bdr.terminal import Conditions, Manner, out
 
 NOTHING = "none"  # the method as it is
@@ -26,7 +25,7 @@ def compare_plugins(method: str, added: str, asked: Asked, conditions: Condition
     planned = plan_runs(rows_of(method, added), asked, conditions.runs)
     missing = [run for run in planned if not run.done]
     if manner.dry_run:
-        out.print(list_table(planned))
+        say_what_is_to_do(planned, conditions)
     elif manner.check or not missing:
         show(method, planned, manner)
     else:

@@ -32,13 +32,20 @@ class Planned:
     words: tuple[str, ...]  # what is typed after `bdr`
     path: Path
     shared: Path | None  # where a first phase equal to this one's is, or will be
-    cuda: bool
+    title: str  # method and plug-ins, whatever the label calls them
+    net: str
+    device: str  # what kind it is: cpu, cuda
+    images: tuple[int, ...]  # that pass through training, by phase
     other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
     other_library: bool = False  # the library has
 
     @property
     def name(self) -> str:
         return f"{self.label} seed {self.seed}"
+
+    @property
+    def cuda(self) -> bool:
+        return self.device == "cuda"
 
     @property
     def begun(self) -> bool:
@@ -100,7 +107,8 @@ def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
-        "cuda": experiment.device.type == "cuda",
+        "device": experiment.device.type,
+        "images": [sum(of_phase) for of_phase in plan.workload()],
         "other_code": other_code(plan),
         "other_library": is_begun(experiment.path) and bool(about_library(experiment.path)),
     }
@@ -131,10 +139,19 @@ def answer() -> None:
 
 
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
-    shared = None if found["shared"] is None else Path(found["shared"])
-    words, code = tuple(words_of(wish, config, runs)), tuple(found["other_code"])
-    place = Path(found["path"]), shared, found["cuda"]
-    return Planned(wish.label, config.seed, words, *place, code, found["other_library"])
+    return Planned(
+        wish.label,
+        config.seed,
+        words=tuple(words_of(wish, config, runs)),
+        path=Path(found["path"]),
+        shared=None if found["shared"] is None else Path(found["shared"]),
+        title=config.title,
+        net=config.net,
+        device=found["device"],
+        images=tuple(found["images"]),
+        other_code=tuple(found["other_code"]),
+        other_library=found["other_library"],
+    )
 
 
 def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:

@@ -13,13 +13,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from bdr.display import clock
+from bdr.display import clock, duration
 from bdr.errors import BdrError
 from bdr.records import Run, work_of
 from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.plan import Planned
+from bdr.sweep.work import images_left, in_millions, seconds_left, sharing
 
 COLUMNS = ("run", "seed", "state", "phase", "accuracy", "images/s", "left")
+WHOLE = ("run", "images")  # what is read across lines
+COLUMNS_OF_LIST = ("#", "run", "seed", "state", "first phase", "images", "folder")
 LONGEST_WORDS = 160  # of a failure in the table; the log has all of it
 SAID = {"held": "waits for a first phase", "elsewhere": "in another process"}
 
@@ -52,10 +55,17 @@ def read_progress(there: Run) -> Progress:
 
 
 class Lines:
-    """A line when something happens."""
+    """A line when something happens, and one now and then that says how long it will go on."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, every: float = 60.0) -> None:
+        self.console, self.every, self.told_at = console, every, time.monotonic()
+
+    @property
+    def is_time(self) -> bool:
+        """Whether to say anew how far all is."""
+        if over := time.monotonic() - self.told_at >= self.every:
+            self.told_at = time.monotonic()
+        return over
 
     def __enter__(self) -> Lines:
         return self
@@ -65,16 +75,18 @@ class Lines:
     def tell(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def update(self, crew: Crew) -> None: ...
+    def update(self, crew: Crew) -> None:
+        if self.is_time:
+            self.tell(counts(crew))
 
 
 class LiveTable(Lines):
     """A table of what is under way and what is to come; the lines scroll by above it."""
 
     def __init__(self, console: Console, every: float = 1.0) -> None:
-        super().__init__(console)
+        super().__init__(console, every)
         self.live = Live(console=console, auto_refresh=False, transient=True)
-        self.every, self.drawn_at = every, 0.0
+        self.told_at = 0.0
 
     def __enter__(self) -> Lines:
         self.live.start()
@@ -84,8 +96,7 @@ class LiveTable(Lines):
         self.live.stop()
 
     def update(self, crew: Crew) -> None:
-        if time.monotonic() - self.drawn_at >= self.every:
-            self.drawn_at = time.monotonic()
+        if self.is_time:
             self.live.update(live_table(crew, max(3, self.console.height - 8)), refresh=True)
 
 
@@ -96,7 +107,8 @@ def view(console: Console) -> Lines:
 def new_table(title: str, columns: Sequence[str], numbers: Sequence[str] = ()) -> Table:
     table = Table(title=Text(title))
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        whole = column in WHOLE
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=whole)
     return table
 
 
@@ -116,16 +128,19 @@ def counts(crew: Crew) -> str:
     alone = {name: (name,) for name in ("running", "failed", "stopped")}
     groups: dict[str, tuple[str, ...]] = {"done": ("done", "already done"), **alone, "waiting": WAITING}
     numbers = {name: len(crew.of_state(*states)) for name, states in groups.items()}
-    return f"{len(crew.runs)} runs: " + ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
+    told = ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
+    seconds = seconds_left(crew)
+    return f"{len(crew.runs)} runs: {told}" + (f"; about {duration(seconds)} left" if seconds else "")
 
 
 def list_table(runs: Sequence[Planned]) -> Table:
     """What a sweep would do."""
     todo = sum(not run.done for run in runs)
-    table = new_table(f"{len(runs)} runs, {todo} to do", ("#", "run", "seed", "state", "first phase", "folder"), ("#",))
+    table = new_table(f"{len(runs)} runs, {todo} to do", COLUMNS_OF_LIST, ("#", "images"))
     for number, run in enumerate(runs, 1):
-        cells = str(number), run.label, str(run.seed), state_of(run), first_phase_of(run, runs), str(run.path)
-        table.add_row(*map(Text, cells))
+        images = "" if run.done else in_millions(sum(images_left(run, runs)))
+        about = str(number), run.label, str(run.seed), state_of(run), first_phase_of(run, runs), images
+        table.add_row(*map(Text, (*about, "/".join(run.path.parts[-3:]))))
     return table
 
 
@@ -137,15 +152,14 @@ def state_of(run: Planned) -> str:
 
 def first_phase_of(run: Planned, runs: Sequence[Planned]) -> str:
     """Where a run's first phase will come from."""
-    alike = [number for number, other in enumerate(runs, 1) if run.shared and other.shared == run.shared]
-    mine = runs.index(run) + 1
     if run.begun:
         return "" if run.done else "begun"
     if run.shared and run.shared.is_dir():
         return "trained before"
-    if not alike or alike[0] == mine:
-        return f"trained, also for {', '.join(map(str, alike[1:]))}" if alike[1:] else "trained"
-    return f"as {alike[0]}"
+    first, *others = [runs.index(other) + 1 for other in sharing(run, runs)] or [runs.index(run) + 1]
+    if runs[first - 1] is not run:
+        return f"as {first}"
+    return f"trained, also for {', '.join(map(str, others))}" if others else "trained"
 
 
 def failures_table(crew: Crew) -> Table:

@@ -1,0 +1,76 @@
+"""How fast runs were, by what they recorded: what others like them will take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bdr.records.reader import Run
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Images a second of a run on a kind of device, in the first phase and, with a teacher, in later ones."""
+
+    first: float
+    later: float
+    records: int
+    of: str  # what was run there
+    device: str  # the name of where they were made
+    beside: int | None  # how many runs shared it, itself included; None: nobody wrote it down
+
+    @property
+    def circumstances(self) -> str:
+        if self.beside is None:
+            return "one after the other, if those that were measured had the device to themselves"
+        return "one after the other" if self.beside == 1 else f"{self.beside} side by side (--jobs {self.beside})"
+
+    def seconds(self, images: Sequence[int]) -> float:
+        """Of a run that passes so many images through training in each of its phases."""
+        first, *later = images
+        return first / self.first + sum(later) / self.later
+
+
+def measured(runs: Iterable[Run], spec: str, net: str, device: str, jobs: int = 1) -> Speed | None:
+    """The speed that records of the same network and kind of device show, if there are any.
+
+    A method may run several networks at once, and so may a plug-in: records of the same run are the best, then those of
+    the same method, whatever its plug-ins, then those of any.
+    """
+    fitting = [run for run in runs if kind_of(run) == device and net_of(run) == net.split("-")[0]]
+    method = spec.split("+")[0]
+    same_run = [run for run in fitting if run.title == spec]
+    same_method = [run for run in fitting if run.title.split("+")[0] == method]
+    nearness = ((same_run, spec), (same_method, f"{method} with any plug-ins"), (fitting, "other methods"))
+    return next((speed for near, of in nearness if (speed := side_by_side(near, of, jobs))), None)
+
+
+def side_by_side(runs: Sequence[Run], of: str, jobs: int) -> Speed | None:
+    """Runs side by side slow each other down, so records of as many side by side as are asked for now are the best.
+
+    Then those of runs alone, then of the most side by side, and last those of which it is not known.
+    """
+    known = sorted({beside for run in runs if (beside := run.info.get("side_by_side"))}, reverse=True)
+    alike = (([run for run in runs if run.info.get("side_by_side") == n], n) for n in (jobs, 1, *known, None))
+    return next((speed for each, n in alike if (speed := speed_of(each, of, n))), None)
+
+
+def speed_of(runs: Sequence[Run], of: str, beside: int | None) -> Speed | None:
+    lines = [line for run in runs for line in run.epochs if line.get("images_per_second")]
+    lines = [line for line in lines if line.get("stage", "main") == "main"]  # what follows it may have less to do
+    first = [line["images_per_second"] for line in lines if line["phase"] == 0]
+    later = [line["images_per_second"] for line in lines if line["phase"] > 0]
+    if not first or not later:
+        return None
+    names = sorted({str(run.info["device"].get("name")) for run in runs})
+    return Speed(median(first), median(later), len(runs), of, ", ".join(names), beside)
+
+
+def net_of(run: Run) -> str:
+    """The network, however it starts: `resnet18-der` is as fast as `resnet18`."""
+    return str(run.protocol.get("net")).split("-")[0]
+
+
+def kind_of(run: Run) -> str | None:
+    return (run.info.get("device") or {}).get("type")

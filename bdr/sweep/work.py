@@ -1,0 +1,81 @@
+"""How much of a sweep is still to be trained, in images, and how long that takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bdr.display import duration
+from bdr.errors import BdrError
+from bdr.records import Run, Work, find_runs, work_of
+from bdr.records.speed import Speed, measured
+from bdr.sweep.crew import WAITING, Crew
+from bdr.sweep.plan import Planned
+
+
+def images_left(run: Planned, runs: Sequence[Planned]) -> list[int]:
+    """Images by phase that a run will still pass through training itself.
+
+    Those of a run that has been begun count as of later phases, which most of them are.
+    """
+    if run.done:
+        return [0, 0]
+    if work := work_begun(run):
+        return [0, work.total - work.done]
+    return [0, *run.images[1:]] if takes_first_phase(run, runs) else list(run.images)
+
+
+def work_begun(run: Planned) -> Work | None:
+    # A run that is just cutting back its records is read again another time.
+    with contextlib.suppress(BdrError, OSError):
+        return work_of(Run.open(run.path)) if run.begun else None
+    return None
+
+
+def takes_first_phase(run: Planned, runs: Sequence[Planned]) -> bool:
+    """From where it has been trained, or from the first of those to do that share it."""
+    return run.shared is not None and (run.shared.is_dir() or sharing(run, runs)[0] is not run)
+
+
+def sharing(run: Planned, runs: Sequence[Planned]) -> list[Planned]:
+    """Those to do with the same first phase, itself among them; none for one that shares none, or is done."""
+    return [other for other in runs if run.shared and other.shared == run.shared and not other.done]
+
+
+def seconds_left(crew: Crew) -> float | None:
+    """Of the whole sweep, at the speed of what is under way; None while that is unknown."""
+    running = crew.of_state("running")
+    works = [work for run in running if (work := work_begun(run)) and work.left]
+    if not works:
+        return None
+    each = sum((work.total - work.done) / work.left for work in works if work.left) / len(works)
+    images = sum(sum(images_left(run, crew.runs)) for run in [*running, *crew.of_state(*WAITING)])
+    return max(images / (each * len(running)), *(work.left for work in works if work.left))
+
+
+def time_note(runs: Sequence[Planned], folder: Path, jobs: int) -> str:
+    """How much there is to do, and how long runs in the folder say that it takes."""
+    todo = [run for run in runs if not run.done]
+    if not todo:
+        return "Nothing is to do."
+    images = {run: images_left(run, runs) for run in todo}
+    records = find_runs(folder)[0] if folder.is_dir() else []
+    speeds = {run: measured(records, run.title, run.net, run.device, jobs) for run in todo}
+    timed = {run: speed for run, speed in speeds.items() if speed}
+    unknown = sorted({f"{run.net} on {run.device}" for run in todo if run not in timed})
+    seconds = sum(speed.seconds(images[run]) / (speed.beside or 1) for run, speed in timed.items())
+    amount = f"{in_millions(sum(map(sum, images.values())))} images to train on"
+    about = [f"about {duration(seconds)} of training{measured_how(timed.values())}"] if timed else []
+    lacking = [f"no record of {', '.join(unknown)} in {folder} says how long they take"] if unknown else []
+    return f"{amount}: {'; '.join([*about, *lacking])}."
+
+
+def measured_how(speeds: Iterable[Speed]) -> str:
+    """Whether one after the other or side by side, where all were measured in one way."""
+    ways = {speed.circumstances for speed in speeds}
+    return f" {ways.pop()}" if len(ways) == 1 else ""
+
+
+def in_millions(images: int) -> str:
+    return f"{images / 1e6:,.1f} M" if images >= 1e6 else f"{images:,}"
