@@ -57,7 +57,9 @@ def seconds_of_steps(fit: Fit) -> float:
 
 def disk(plan: Plan) -> float:
     """Two checkpoints of method, teacher and moments; the kept models; predictions."""
-    weights = 4 * sum(kept.numel() for kept in plan.learner.method.state_dict().values())
+    method = plan.learner.method
+    sizes = {name: 4 * kept.numel() for name, kept in method.state_dict().items()}
+    model = sum(size for name, size in sizes.items() if not method.is_for_training(name))
     models = {"none": 0, "last": 1, "all": len(plan.learner.phases)}[plan.config.keep]
     images = sum(len(plan.experiment.test.of_classes(0, phase.seen)) for phase in plan.learner.phases)
-    return 2 * 1.5 * weights + models * weights / 2 + 20 * images
+    return 2 * 1.5 * sum(sizes.values()) + models * model + 20 * images

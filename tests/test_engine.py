@@ -494,6 +494,26 @@ def test_a_term_with_a_name_that_is_there_already_is_an_error(named):
         objective.terms(make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2])))
 
 
+@pytest.mark.parametrize("named", ["ce0", "extra"])
+def test_a_plug_in_weighs_no_term_but_its_own(named):
+    class Weighs(Plugin):
+        def __init__(self, name, term, weighed):
+            super().__init__()
+            self.name, self.term, self.weighed = name, term, weighed
+
+        def terms(self, batch, out, forward):
+            return {self.term: out.logits.mean()}
+
+        def weights(self, phase, stage):
+            return {self.weighed: 0.0}
+
+    plugins = [Weighs("one", "extra", "extra"), Weighs("other", "further", named)]
+    with pytest.raises(BdrError, match=rf"plug-in 'other' weighs a term that is not its own: {named}"):
+        Objective(Plain(), plugins, PHASES[0], Stage()).terms(
+            make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2]))
+        )
+
+
 SEAMS = ("begin", "draws", "batch", "observe", "classify", "terms", "weights", "report", "stepped")
 
 

@@ -303,6 +303,16 @@ def test_one_run_trains_a_shared_first_phase_and_the_others_wait_for_it(tmp_path
     assert running(crew) == "02341"
 
 
+def test_side_by_side_a_run_that_others_may_wait_for_starts_before_one_that_has_its_first_phase(tmp_path):
+    (tmp_path / ".shared" / "a").mkdir(parents=True)
+    _, crew = acted(tmp_path, "aabb", jobs=2)
+    crew.step()
+    assert running(crew) == "20"
+    _, alone = acted(tmp_path, "aabb", jobs=1)
+    alone.step()
+    assert running(alone) == "0"
+
+
 def test_the_next_run_trains_a_first_phase_that_failed(tmp_path):
     runs, crew = acted(tmp_path, "aaa")
     crew.step()

@@ -10,8 +10,10 @@ from runs import train
 from torch.export import Dim, export
 
 import bdr
+from bdr.engine.checkpoint import read_state
 from bdr.errors import UsageError
 from bdr.methods.base import NearestMeans
+from bdr.records import model_folder
 from bdr.types import ImageShape
 
 SHORT = {"phases": 2, "keep": "all", "settings": [("stage.epochs", 1)]}
@@ -35,8 +37,10 @@ def test_nothing_is_left_that_training_alone_needs(run, tmp_path):
     model = bdr.load(run)
     assert model.teacher is None
     assert sum(p.numel() for p in model.parameters()) == model.parameter_count() == parameters_told(run)
-    walked = bdr.load(train(tmp_path / "run", "rwalk", net="runs:flat", **SHORT))  # three copies of all that moves
-    assert {name.partition(".")[0] for name in walked.state_dict()} == {"net", "nearest", "present"}
+    path = train(tmp_path / "run", "rwalk", net="runs:flat", **SHORT)  # three copies of all that moves
+    walked = bdr.load(path).state_dict()
+    assert {name.partition(".")[0] for name in walked} == {"net", "nearest", "present"}
+    assert read_state(model_folder(path, 1)).tensors.keys() == walked.keys()
 
 
 def test_it_knows_its_classes_and_what_images_it_takes(run):

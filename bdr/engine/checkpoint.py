@@ -24,7 +24,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from bdr.errors import BdrError
-from bdr.nets.base import Teacher, lay_out, layouts_of
+from bdr.methods.base import Method
+from bdr.nets.base import lay_out, layouts_of
 from bdr.records.files import json_object, sync_folder, to_json, writing
 
 KEPT = 2
@@ -261,20 +262,18 @@ def position_info(position: Position) -> dict[str, int]:
     return asdict(position)
 
 
-def save_model(path: Path, method: nn.Module) -> None:
-    """The trained module alone, for loading: teachers are left out."""
-    teachers = [name for name, part in method.named_modules() if isinstance(part, Teacher)]
+def save_model(path: Path, method: Method) -> None:
+    """What inference needs of the trained method: its parts for training alone are left out."""
     state = module_state(method)
-    keep = {k: v for k, v in state.tensors.items() if not any(k.startswith(f"{name}.") for name in teachers)}
+    keep = {name: tensor for name, tensor in state.tensors.items() if not method.is_for_training(name)}
     shutil.rmtree(path, ignore_errors=True)
     write_state(path, State(keep, state.info))
 
 
-def load_model(path: Path, method: nn.Module, device: torch.device | str) -> None:
+def load_model(path: Path, method: Method, device: torch.device | str) -> None:
     state = read_state(path)
     lay_out(method, state.info["layouts"])
     missing, unexpected = method.to(device).load_state_dict(state.tensors, strict=False)
-    teachers = [name for name, part in method.named_modules() if isinstance(part, Teacher)]
-    lost = [k for k in missing if not any(k.startswith(f"{name}.") for name in teachers)]
+    lost = [name for name in missing if not method.is_for_training(name)]
     if lost or unexpected:
         raise BdrError(f"{path} does not fit this model: missing {lost}, unexpected {list(unexpected)}")

@@ -47,6 +47,10 @@ def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return copies
 
 
+def owner(plugin: Plugin) -> str:
+    return f"plug-in '{plugin.name}'"
+
+
 class Objective:
     """What a stage minimises, and what is watched meanwhile."""
 
@@ -65,7 +69,7 @@ class Objective:
         self.loss = getattr(method, stage.loss)
         self.around = compose(criterion or method.criterion, self.plugins)
         self.weights_of = {type(method).__name__: dict(method.weights(phase, stage))}
-        self.weights_of |= {f"plug-in '{plugin.name}'": plugin.weights(phase, stage) for plugin in self.plugins}
+        self.weights_of |= {owner(plugin): plugin.weights(phase, stage) for plugin in self.plugins}
         self.weights = {name: weight for mine in self.weights_of.values() for name, weight in mine.items()}
         self.factors: Tensor | None = None  # the weights on the device, in the order of the terms
 
@@ -87,7 +91,10 @@ class Objective:
                 raise BdrError(f"the method never calls `classify`, so plug-in '{plugin.name}' has nothing to act on")
             own = plugin.terms(self.seen_by(plugin, batch), out, self.beside)
             if twice := terms.keys() & own.keys():
-                raise BdrError(f"plug-in '{plugin.name}' names a term that is there already: {', '.join(twice)}")
+                raise BdrError(f"{owner(plugin)} names a term that is there already: {', '.join(twice)}")
+            if others := terms.keys() & self.weights_of[owner(plugin)].keys():
+                # Nothing that is added to a method may weaken what it distils.
+                raise BdrError(f"{owner(plugin)} weighs a term that is not its own: {', '.join(others)}")
             terms.update(own)
         return terms, out
 

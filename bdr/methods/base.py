@@ -199,7 +199,10 @@ class Method(nn.Module, ABC):
         """Teachers, and what else inference does without, by name."""
         return [*(name for name, part in self.named_modules() if isinstance(part, Teacher)), *self.training_only]
 
+    def is_for_training(self, name: str) -> bool:
+        """Whether a parameter or buffer belongs to them."""
+        return any(has_name(name, part) for part in self.parts_for_training())
+
     def parameter_count(self) -> int:
-        """Parameters kept for inference: teachers are not, nor what is for training alone."""
-        training = self.parts_for_training()
-        return sum(p.numel() for name, p in self.named_parameters() if not any(has_name(name, t) for t in training))
+        """Parameters kept for inference."""
+        return sum(p.numel() for name, p in self.named_parameters() if not self.is_for_training(name))

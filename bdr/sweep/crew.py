@@ -56,8 +56,11 @@ class Crew:
         self.fill()
 
     def fill(self) -> None:
-        """Starts what may start."""
-        for run in self.of_state(*WAITING):
+        """Starts what may start; side by side first what others may be waiting for."""
+        waiting = self.of_state(*WAITING)
+        if self.jobs > 1:
+            waiting = sorted(waiting, key=lambda run: not run.begun and has_first_phase(run))
+        for run in waiting:
             if self.is_held(run):
                 self.states[run] = "held"
             elif len(self.children) < self.jobs:
@@ -67,7 +70,7 @@ class Crew:
 
     def is_held(self, run: Planned) -> bool:
         """Another run is just training the first phase that this one can take from it."""
-        if run.shared is None or run.begun or run.shared.is_dir():
+        if run.shared is None or run.begun or has_first_phase(run):
             return False
         return any(other.shared == run.shared and not first_phase_over(other) for other in self.children)
 
@@ -153,6 +156,11 @@ def claimed(file: Path) -> IO[bytes] | None:
         return log
     log.close()
     return None
+
+
+def has_first_phase(run: Planned) -> bool:
+    """It can be taken from where another run has left it."""
+    return run.shared is not None and run.shared.is_dir()
 
 
 def first_phase_over(run: Planned) -> bool:

@@ -16,7 +16,7 @@ from rich.text import Text
 from bdr.display import clock, duration
 from bdr.errors import BdrError
 from bdr.records import Run, work_of
-from bdr.sweep.crew import WAITING, Crew
+from bdr.sweep.crew import WAITING, Crew, has_first_phase
 from bdr.sweep.plan import Planned
 from bdr.sweep.work import images_left, in_millions, seconds_left, sharing
 
@@ -154,7 +154,7 @@ def first_phase_of(run: Planned, runs: Sequence[Planned]) -> str:
     """Where a run's first phase will come from."""
     if run.begun:
         return "" if run.done else "begun"
-    if run.shared and run.shared.is_dir():
+    if has_first_phase(run):
         return "trained before"
     first, *others = [runs.index(other) + 1 for other in sharing(run, runs)] or [runs.index(run) + 1]
     if runs[first - 1] is not run:

@@ -10,7 +10,7 @@ from bdr.display import duration
 from bdr.errors import BdrError
 from bdr.records import Run, Work, find_runs, work_of
 from bdr.records.speed import Speed, measured
-from bdr.sweep.crew import WAITING, Crew
+from bdr.sweep.crew import WAITING, Crew, has_first_phase
 from bdr.sweep.plan import Planned
 
 
@@ -35,7 +35,7 @@ def work_begun(run: Planned) -> Work | None:
 
 def takes_first_phase(run: Planned, runs: Sequence[Planned]) -> bool:
     """From where it has been trained, or from the first of those to do that share it."""
-    return run.shared is not None and (run.shared.is_dir() or sharing(run, runs)[0] is not run)
+    return has_first_phase(run) or (run.shared is not None and sharing(run, runs)[0] is not run)
 
 
 def sharing(run: Planned, runs: Sequence[Planned]) -> list[Planned]:
