@@ -247,6 +247,12 @@ def test_the_sparsity_term_is_told_as_it_is_and_pulls_as_it_weighs():
     assert torch.autograd.grad(term, left)[0] == -7
 
 
+def test_weight_decay_leaves_the_gates_alone():
+    method, _ = started(keep=0.5)
+    spared = {name for name, parameter in method.named_parameters() if not method.decays(name, parameter)}
+    assert spared == {"net.backbone.gates.e"}
+
+
 def test_the_size_wanted_falls_from_the_warm_up_to_half_time():
     stage = Stage(epochs=170, warmup=10)
     shares = [wanted_share(0.1, stage, epoch) for epoch in range(170)]

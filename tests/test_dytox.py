@@ -69,6 +69,16 @@ def test_the_network_has_its_published_size(phases, classes, count):
     assert method.net.backbone.tokens().shape == (phases, 384)
 
 
+def test_weight_decay_leaves_biases_norms_and_the_gates_of_heads_alone():
+    method = DyTox(make_tokens)
+    method.begin(Phase(0, 0, 2), None)
+    method.begin(Phase(1, 2, 4), None)
+    spared = {name for name, parameter in method.named_parameters() if not method.decays(name, parameter)}
+    norms = {f"{name}.weight" for name, part in method.named_modules() if isinstance(part, nn.LayerNorm)}
+    assert norms <= spared
+    assert {name.rpartition(".")[2] for name in spared - norms} == {"bias", "gate"}
+
+
 # Attention
 
 

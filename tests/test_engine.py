@@ -802,6 +802,18 @@ def test_a_stage_that_moves_nothing_is_an_error():
         make_optimizer(stage, [nn.Parameter(torch.ones(1), requires_grad=False)], torch.device("cpu"))
 
 
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_weight_decay_leaves_alone_what_is_named(kind):
+    decayed, spared = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    stage = Stage(optimizer=kind, weight_decay=0.5)
+    optimizer = make_optimizer(stage, [decayed, spared], torch.device("cpu"), undecayed=[spared])
+    for parameter in (decayed, spared):
+        parameter.grad = torch.zeros(2)
+    optimizer.step()
+    assert bool((decayed < 1).all())
+    assert bool((spared == 1).all())
+
+
 OWN = """
 from bdr.plugins import Plugin
 

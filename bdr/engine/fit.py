@@ -64,7 +64,9 @@ class Fit:
         self.objective, self.stage, self.number, self.pool = objective, stage, number, pool
         parts, device = objective.parts, pool.store.device
         self.awake = Awake.now(parts)
-        self.optimizer = make_optimizer(stage, (p for part in parts for p in part.parameters()), device)
+        undecayed = [p for name, p in objective.method.named_parameters() if not objective.method.decays(name, p)]
+        parameters = (p for part in parts for p in part.parameters())
+        self.optimizer = make_optimizer(stage, parameters, device, undecayed)
         self.steps = pool.steps(stage, number)
         now = [torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)]
         self.clock = Clock(*now)

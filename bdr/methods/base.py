@@ -155,6 +155,10 @@ class Method(nn.Module, ABC):
         """How much each term counts in the objective; 1 where nothing is said."""
         return {}
 
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """Whether the weight decay of a stage acts on a parameter that moves."""
+        return True
+
     def begin(self, phase: Phase, pool: Pool) -> None:
         """Before a phase: grow."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import warnings
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.errors import check_more_than_zero, check_not_negative
@@ -72,6 +72,10 @@ class DER(Method):
             self.auxiliary.renew(phase.new + 1, extractors.newest.dim)
         if self.keep < 1:
             extractors.gates.begin(extractors.prunable())
+
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """The numbers of the gates do not: decay would draw them to zero, where a gate is neither open nor shut."""
+        return parameter is not backbone_of(self.net).gates.e
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
         return [base] if phase.first else [base, tuning(base)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.errors import check_not_negative
@@ -71,6 +71,10 @@ class DyTox(Method):
         epochs = max(1, round(base.epochs / SHARE_OF_EPOCHS))
         tuning = replace(base, name="balanced", epochs=epochs, lr=base.lr / 10, schedule="constant", warmup=0)
         return [base, replace(tuning, draw="memory", train=TUNED, loss="balanced")]
+
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """Neither biases nor norms do."""
+        return parameter.ndim > 1
 
     def target(self, y: Tensor, like: Tensor) -> Tensor:
         """(B, K) what outputs are to be; mixtures are smoothed over the classes known by now, ids are not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,17 +12,26 @@ from bdr.errors import BdrError, UsageError
 from bdr.types import OPTIMIZERS, Stage
 
 
-def make_optimizer(stage: Stage, parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+def make_optimizer(
+    stage: Stage,
+    parameters: Iterable[nn.Parameter],
+    device: torch.device,
+    undecayed: Iterable[nn.Parameter] = (),  # those of them that weight decay leaves alone
+) -> torch.optim.Optimizer:
     moving = [p for p in parameters if p.requires_grad and p.numel()]
     if not moving:
         raise BdrError(f"stage '{stage.name}' moves no parameter: its `train` {stage.train} fits none")
+    spared = set(map(id, undecayed))
+    groups: list[dict[str, Any]] = [{"params": [p for p in moving if id(p) not in spared]}]
+    if free := [p for p in moving if id(p) in spared]:
+        groups.append({"params": free, "weight_decay": 0.0})
     fast = device.type == "cuda"
     # A learning rate on the device can change without capturing the graph again.
     lr = torch.tensor(stage.lr, device=device) if fast else stage.lr
     if stage.optimizer == "adamw":
-        return torch.optim.AdamW(moving, lr, weight_decay=stage.weight_decay, fused=fast, capturable=fast)
+        return torch.optim.AdamW(groups, lr, weight_decay=stage.weight_decay, fused=fast, capturable=fast)
     if stage.optimizer == "sgd":
-        return torch.optim.SGD(moving, lr, stage.momentum, weight_decay=stage.weight_decay, fused=fast or None)
+        return torch.optim.SGD(groups, lr, stage.momentum, weight_decay=stage.weight_decay, fused=fast or None)
     raise UsageError(f"no optimiser '{stage.optimizer}'; there are {', '.join(OPTIMIZERS)}")
 
 
