@@ -20,6 +20,8 @@ from bdr.errors import UsageError, unknown
 from bdr.schedules import SCHEDULES
 from bdr.types import OPTIMIZERS, Stage
 
+Statistics = Literal["default", "der", "half"]  # mean and std that images are normalised with
+
 DECLARED = ("alternate",)  # a stage inside a stage is declared by a method or a plug-in, and nobody's setting
 SCALED = ("drops", "warmup")  # places in a stage that move with its epochs
 OWNED = {
@@ -40,7 +42,7 @@ class Config(BaseModel):
     data: str = "digits"
     root: str | None = None
     size: Annotated[int, Field(ge=4)] = 32  # pixels a side, for folders of images
-    statistics: Literal["default", "der", "half"] = "default"  # mean and std that images are normalised with
+    statistics: Statistics = "default"
     augment: dict[str, Any] = Field(default_factory=dict)  # what differs from the data set's own augmentation
     base: int = 50
     step: int = 10

@@ -1,100 +1,211 @@
 """What training is like on a data set, for every method: protocol, memory, network, schedule, augmentation.
 
-What a method brings with it instead is in tables by its name.
+What a method brings with it instead is in one table by its name, `BRINGS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bdr.config import Config
+from bdr.config import Config, Statistics
+from bdr.errors import UsageError
 from bdr.types import Stage
 
-# What methods keep of earlier classes, where it is not the 20 images of each that most do.
-KEPT = {"dualprompt": "0", "ewc": "0", "finetune": "0", "joint": "all", "l2p": "0", "lwf": "0", "si": "0"}
 
-# The frame of the BDR and CwD experiments, in which tables 4 to 9 of the paper were made; all others have DER's.
-PAPER_FRAME = ("ucir",)
+@dataclass(frozen=True)
+class OnDigits:
+    """What a method brings to handwritten digits, where a phase is a few hundred steps."""
 
-# Adam at 0.03 for a batch of 256, and so much less for a smaller one.
-PROMPTING = Stage(
-    epochs=5, batch=16, optimizer="adamw", lr=0.03 * 16 / 256, weight_decay=0.0, schedule="constant", drops=(), clip=1.0
+    net: str | None = None  # what stands in for its own network
+    stage: dict[str, Any] = field(default_factory=dict)  # what differs in the main stage
+    stages: dict[str, dict[str, Any]] = field(default_factory=dict)  # and in later ones, by their name
+    settings: dict[str, Any] = field(default_factory=dict)  # of the method
+
+
+@dataclass(frozen=True)
+class Brings:
+    """What a method brings with it; where it says nothing, its frame holds."""
+
+    memory: str | None = None  # what it keeps of earlier classes, on any data
+    # On CIFAR and on folders of images:
+    in_paper_frame: bool = False  # frame and ResNet-18 are those of the BDR experiments; DER's otherwise
+    net: str | None = None
+    stage: Stage | None = None
+    statistics: Statistics | None = None  # those that its network was trained with
+    settings: dict[str, Any] = field(default_factory=dict)  # of the method
+    # On single data sets:
+    cifar100: dict[str, Any] = field(default_factory=dict)  # class order, base, step and augmentation
+    digits: OnDigits = OnDigits()
+
+
+def prompting(batch: int) -> Stage:
+    """Adam at 0.03 for a batch of 256, and so much less for a smaller one."""
+    return Stage(
+        epochs=5,
+        batch=batch,
+        optimizer="adamw",
+        lr=0.03 * batch / 256,
+        weight_decay=0.0,
+        schedule="constant",
+        drops=(),
+        clip=1.0,
+    )
+
+
+# Prompts for a network that was trained before.
+PROMPTED = Brings(
+    memory="0",
+    net="vit-b16",
+    stage=prompting(batch=16),
+    statistics="half",
+    cifar100={"order": "natural", "base": 0, "step": 10, "augment": {}},
+    digits=OnDigits(
+        net="vit-tiny",
+        stage={"optimizer": "adamw", "lr": 0.03, "weight_decay": 0.0, "schedule": "constant", "clip": 1.0},
+    ),
 )
 
-# Training that methods bring with them instead of their frame's.
-OWN_STAGES = {
-    "bic": Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4),
-    "dualprompt": replace(PROMPTING, batch=24, lr=0.03 * 24 / 256),
-    "dytox": Stage(
-        epochs=500,
-        batch=256,
-        optimizer="adamw",
-        lr=2.5e-4,  # 5e-4 for a batch of 512
-        weight_decay=1e-6,
-        schedule="cosine",
-        floor=1e-5,
-        warmup=5,
-        warmup_lr=1e-6,
-        repeat=3,
+# A row for each method. On digits, penalties have a few hundred steps to hold what thousands hold elsewhere.
+BRINGS: dict[str, Brings] = {
+    "bic": Brings(
+        stage=Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4),
+        digits=OnDigits(
+            stage={"lr": 0.03},
+            # An epoch is a single step here, and a correction that is left half-way is worse than none.
+            stages={"correction": {"epochs": 200, "drops": [60, 120, 160, 180], "lr": 0.03}},
+        ),
     ),
-    "icarl": Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),
-    "l2p": PROMPTING,
-    "podnet": Stage(epochs=160, schedule="cosine"),
-    "rpsnet": Stage(epochs=100, optimizer="adamw", lr=1e-3, weight_decay=0.0, drops=(20, 40, 60, 80), drop=0.5),
+    "der": Brings(
+        # The classifier begins anew, and an epoch is a step or two.
+        digits=OnDigits(stages={"balanced": {"epochs": 100, "drops": [50]}}),
+    ),
+    "dualprompt": replace(PROMPTED, stage=prompting(batch=24)),
+    "dytox": Brings(
+        net="convit",
+        stage=Stage(
+            epochs=500,
+            batch=256,
+            optimizer="adamw",
+            lr=2.5e-4,  # 5e-4 for a batch of 512
+            weight_decay=1e-6,
+            schedule="cosine",
+            floor=1e-5,
+            warmup=5,
+            warmup_lr=1e-6,
+            repeat=3,
+        ),
+        cifar100={"augment": {"randaugment": 9.0}},
+        digits=OnDigits(
+            net="convit-small",
+            stage={"optimizer": "adamw", "batch": 16, "lr": 0.003, "weight_decay": 1e-6, "schedule": "cosine"},
+            stages={"balanced": {"epochs": 20, "lr": 0.001}},
+        ),
+    ),
+    "e2e": Brings(
+        # The norm of the noise that it has on ResNet-32: 0.3 on each of ResNet-18's parameters, which are so many more,
+        # would drown the gradient.
+        settings={"noise": round(0.3 * (0.466 / 11.2) ** 0.5, 3)},
+        cifar100={"augment": {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5}},
+        digits=OnDigits(stages={"balanced": {"batch": 4}}),  # so that an epoch of a few images is more than a step
+    ),
+    "ewc": Brings(memory="0", digits=OnDigits(settings={"weight": 1e5})),
+    "finetune": Brings(memory="0"),
+    "icarl": Brings(
+        stage=Stage(epochs=70, lr=2.0, drops=(49, 63), drop=0.2, weight_decay=5e-5),
+        digits=OnDigits(stage={"lr": 1.0}),
+    ),
+    "joint": Brings(memory="all"),
+    "l2p": PROMPTED,
+    "lwf": Brings(memory="0"),
+    "podnet": Brings(
+        stage=Stage(epochs=160, schedule="cosine"),
+        digits=OnDigits(stage={"schedule": "cosine"}, stages={"balanced": {"epochs": 20}}),
+    ),
+    "replay": Brings(),
+    "rpsnet": Brings(
+        net="rps",
+        stage=Stage(epochs=100, optimizer="adamw", lr=1e-3, weight_decay=0.0, drops=(20, 40, 60, 80), drop=0.5),
+        cifar100={"augment": {"rotation": 10.0}},
+        digits=OnDigits(net="rps-small", stage={"optimizer": "adamw", "lr": 3e-3, "weight_decay": 0.0}),
+    ),
+    "rwalk": Brings(digits=OnDigits(settings={"weight": 20.0})),
+    "si": Brings(memory="0", digits=OnDigits(settings={"weight": 1.0})),
+    "simple-der": Brings(digits=OnDigits(stages={"balanced": {"epochs": 100, "drops": [50]}})),
+    "ucir": Brings(
+        in_paper_frame=True,
+        # A short schedule has no time to grow the cosine scale, and offsets need room in the logits.
+        digits=OnDigits(settings={"eta": 20.0}),
+    ),
+    "wa": Brings(digits=OnDigits(stage={"lr": 0.03})),
 }
 
-# Networks that methods bring with them, and those that stand in for them on handwritten digits.
-OWN_NETS: dict[str, str] = {
-    "dualprompt": "vit-b16",
-    "dytox": "convit",
-    "l2p": "vit-b16",
-    "rpsnet": "rps",
-}
-DIGITS_NETS: dict[str, str] = {
-    "dualprompt": "vit-tiny",
-    "dytox": "convit-small",
-    "l2p": "vit-tiny",
-    "rpsnet": "rps-small",
-}
-
-# Statistics that the networks of methods were trained with.
-OWN_STATISTICS: dict[str, Any] = {"dualprompt": "half", "l2p": "half"}
-
-# Protocols that methods were published under, where it is none of the frames'.
-OWN_PROTOCOLS: dict[str, dict[str, Any]] = {
-    "dualprompt": {"order": "natural", "base": 0, "step": 10, "augment": {}},
-    "l2p": {"order": "natural", "base": 0, "step": 10, "augment": {}},
+# Settings that plug-ins have on digits.
+PLUGINS_ON_DIGITS: dict[str, dict[str, Any]] = {
+    "balanced-contrastive": {"crop": 0.5},  # a fifth of 8 x 8 pixels shows nothing
+    "bcl": {"crop": 0.5},
+    "paco": {"crop": 0.5, "momentum": 0.95, "queue": 64},  # as long as some of the few hundred steps
 }
 
 IMPRINTED = {"ucir": {"imprint": True}}  # embeddings of new classes, as in UCIR's own paper
 
-# Settings that methods have on ResNet-18.
-OWN_SETTINGS: dict[str, dict[str, Any]] = {
-    # The norm of the noise that it has on ResNet-32: 0.3 on each of so many more parameters would drown the gradient.
-    "e2e": {"noise": round(0.3 * (0.466 / 11.2) ** 0.5, 3)},
-}
 
-# Augmentation that methods bring with them.
-OWN_AUGMENT = {
-    "dytox": {"randaugment": 9.0},
-    "e2e": {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5},
-    "rpsnet": {"rotation": 10.0},
-}
+def brought_by(method: str) -> Brings:
+    """What a method brings with it; one of one's own (`package.module:Class`) has the frame of UCIR and no row."""
+    if ":" in method:
+        return Brings(in_paper_frame=True)
+    if method not in BRINGS:
+        raise UsageError(f"no row '{method}' in BRINGS of bdr/frames.py: add one, Brings() where the frame will do")
+    return BRINGS[method]
+
+
+def named(method: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings of a method as a configuration has them."""
+    return {method: settings} if settings else {}
+
+
+def own_fields(method: str) -> dict[str, Any]:
+    """Memory, network and training of a method: what it brings, or what is usual."""
+    brought = brought_by(method)
+    return {
+        "memory": brought.memory or "20/class",
+        "net": brought.net or ("resnet18" if brought.in_paper_frame else "resnet18-der"),
+        "statistics": brought.statistics or "default",
+        "stage": brought.stage or Stage(),
+        "settings": named(method, brought.settings),
+    }
 
 
 def cifar100(method: str = "ucir", *plugins: str) -> Config:
     """The frame of the table of the paper that a method stands in: ResNet-18, 20 exemplars a class."""
-    if method in PAPER_FRAME or ":" in method:
-        return paper_frame(method, *plugins)
-    return der_frame(method, *plugins).model_copy(update=OWN_PROTOCOLS.get(method, {}))
+    frame = paper_frame if brought_by(method).in_paper_frame else der_frame
+    return frame(method, *plugins)
 
 
 def paper_frame(method: str, *plugins: str) -> Config:
-    """The frame of the BDR and CwD experiments: 160 epochs a phase."""
-    fields: dict[str, Any] = {"data": "cifar100", "base": 50, "step": 10, "memory": "20/class", "net": "resnet18"}
-    return fitted_to_plugins(Config(method=method, plugins=plugins, **fields))
+    """The frame of the BDR and CwD experiments, in which tables 4 to 9 of the paper were made: 160 epochs a phase."""
+    fields = {"base": 50, "step": 10} | own_fields(method) | brought_by(method).cifar100
+    return fitted_to_plugins(Config(method=method, plugins=plugins, data="cifar100", **fields))
+
+
+def der_frame(method: str, *plugins: str) -> Config:
+    """DER's frame, in which the rows of table 2 were made: its class order, network, statistics and schedule."""
+    brought = brought_by(method)
+    protocol: dict[str, Any] = {"order": "der-2", "base": 50, "step": 10, "augment": {"brightness": 63 / 255}}
+    frame = Config(
+        method=method,
+        plugins=plugins,
+        data="cifar100",
+        memory=brought.memory or "20/class",
+        herding="dot",
+        net=brought.net or "resnet18-der",
+        statistics=brought.statistics or "der",
+        stage=brought.stage or Stage(epochs=170, warmup=10, drops=(110, 130)),
+        settings=named(method, brought.settings),
+        **protocol | brought.cifar100,
+    )
+    return fitted_to_plugins(frame)
 
 
 def fitted_to_plugins(frame: Config) -> Config:
@@ -105,104 +216,32 @@ def fitted_to_plugins(frame: Config) -> Config:
     return frame.model_copy(update={"net": "resnet32", "herding": "dot", "settings": settings})
 
 
-def der_frame(method: str, *plugins: str) -> Config:
-    """DER's frame, in which the rows of table 2 were made: its class order, network, statistics and schedule."""
-    frame = Config(
-        method=method,
-        plugins=plugins,
-        data="cifar100",
-        base=50,
-        step=10,
-        order="der-2",
-        memory=KEPT.get(method, "20/class"),
-        herding="dot",
-        net=OWN_NETS.get(method, "resnet18-der"),
-        statistics=OWN_STATISTICS.get(method, "der"),
-        augment=OWN_AUGMENT.get(method, {"brightness": 63 / 255}),
-        stage=OWN_STAGES.get(method, Stage(epochs=170, warmup=10, drops=(110, 130))),
-        settings=own_settings(method),
-    )
-    return fitted_to_plugins(frame)
-
-
-def own_settings(method: str) -> dict[str, dict[str, Any]]:
-    return {method: OWN_SETTINGS[method]} if method in OWN_SETTINGS else {}
-
-
-def own_fields(method: str) -> dict[str, Any]:
-    """What a method brings to data that no paper has trained it on: its memory, network and training."""
-    net = "resnet18" if method in PAPER_FRAME or ":" in method else OWN_NETS.get(method, "resnet18-der")
-    statistics = OWN_STATISTICS.get(method, "default")
-    memory, stage = KEPT.get(method, "20/class"), OWN_STAGES.get(method, Stage())
-    return {"memory": memory, "net": net, "statistics": statistics, "stage": stage, "settings": own_settings(method)}
-
-
 def cifar10(method: str = "ucir", *plugins: str) -> Config:
     """CIFAR-10 in the same way: two classes a phase after the first four."""
-    own = own_fields(method)
-    return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, **own)
-
-
-# What differs on handwritten digits, where a phase is a few hundred steps.
-DIGITS_PROMPTING = {"optimizer": "adamw", "lr": 0.03, "weight_decay": 0.0, "schedule": "constant", "clip": 1.0}
-DIGITS_STAGES: dict[str, dict[str, Any]] = {
-    "bic": {"lr": 0.03},
-    "dualprompt": DIGITS_PROMPTING,
-    "dytox": {"optimizer": "adamw", "batch": 16, "lr": 0.003, "weight_decay": 1e-6, "schedule": "cosine"},
-    "icarl": {"lr": 1.0},
-    "l2p": DIGITS_PROMPTING,
-    "podnet": {"schedule": "cosine"},
-    "rpsnet": {"optimizer": "adamw", "lr": 3e-3, "weight_decay": 0.0},
-    "wa": {"lr": 0.03},
-}
-
-# Penalties have a few hundred steps to hold what thousands hold elsewhere.
-DIGITS_SETTINGS: dict[str, dict[str, Any]] = {
-    "balanced-contrastive": {"crop": 0.5},  # a fifth of 8 x 8 pixels shows nothing
-    "bcl": {"crop": 0.5},
-    "ewc": {"weight": 1e5},
-    "paco": {"crop": 0.5, "momentum": 0.95, "queue": 64},  # as long as some of the few hundred steps
-    "rwalk": {"weight": 20.0},
-    "si": {"weight": 1.0},
-    "ucir": {"eta": 20.0},
-}
-
-# What differs in stages on exemplars: small batches, so that an epoch of a few images is more than a step.
-DIGITS_LATER: dict[str, dict[str, dict[str, Any]]] = {
-    # An epoch is a single step here, and a correction that is left half-way is worse than none.
-    "bic": {"correction": {"epochs": 200, "drops": [60, 120, 160, 180], "lr": 0.03}},
-    # The classifier begins anew, and an epoch is a step or two.
-    "der": {"balanced": {"epochs": 100, "drops": [50]}},
-    "dytox": {"balanced": {"epochs": 20, "lr": 0.001}},
-    "e2e": {"balanced": {"batch": 4}},
-    "podnet": {"balanced": {"epochs": 20}},
-    "simple-der": {"balanced": {"epochs": 100, "drops": [50]}},
-}
+    return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, **own_fields(method))
 
 
 def digits(method: str = "ucir", *plugins: str) -> Config:
-    """Four digits first, then two a phase, two exemplars of each: real scarcity, in seconds.
-
-    The cosine scale starts at 20: a short schedule has no time to grow it, and offsets need room in the logits.
-    """
+    """Four digits first, then two a phase, two exemplars of each: real scarcity, in seconds."""
+    brought = brought_by(method)
+    of_plugins = {name: PLUGINS_ON_DIGITS[name] for name in plugins if name in PLUGINS_ON_DIGITS}
     return Config(
         method=method,
         plugins=plugins,
-        settings={name: DIGITS_SETTINGS[name] for name in (method, *plugins) if name in DIGITS_SETTINGS},
+        settings=named(method, brought.digits.settings) | of_plugins,
         data="digits",
         base=4,
         step=2,
-        memory=KEPT.get(method, "2/class"),
-        net=DIGITS_NETS.get(method, "small"),
-        stage=replace(Stage(epochs=20, batch=32, drops=(12, 17)), **DIGITS_STAGES.get(method, {})),
-        stages=DIGITS_LATER.get(method, {}),
+        memory=brought.memory or "2/class",
+        net=brought.digits.net or "small",
+        stage=replace(Stage(epochs=20, batch=32, drops=(12, 17)), **brought.digits.stage),
+        stages=brought.digits.stages,
     )
 
 
 def imagefolder(method: str = "ucir", *plugins: str) -> Config:
     """Images of one's own: half of the classes is up to the user; 20 exemplars a class."""
-    own = own_fields(method)
-    return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, **own)
+    return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, **own_fields(method))
 
 
 FRAMES: dict[str, Callable[..., Config]] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from bdr.config import Config, changed, flattened, with_settings
 from bdr.errors import UsageError, unknown
-from bdr.frames import IMPRINTED, OWN_STAGES, cifar100, der_frame, digits, frame_of
+from bdr.frames import IMPRINTED, cifar100, der_frame, digits, frame_of
 from bdr.methods import METHODS
 from bdr.plugins import PLUGINS
 from bdr.types import Stage
@@ -55,15 +55,17 @@ def wa_der(*plugins: str) -> Config:
 
 def wa_original(*plugins: str) -> Config:
     """WA as its own paper has it: ResNet-32, 250 epochs a phase, 20 classes in each, 2,000 exemplars in total."""
-    plain = {"augment": {}, "statistics": "default", "order": "seed-1993", "stage": OWN_STAGES["bic"]}
-    return but(cifar100("wa", *plugins), net="resnet32", base=0, step=20, memory="2000", **plain)
+    stage = Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4)
+    plain = {"augment": {}, "statistics": "default", "order": "seed-1993"}
+    return but(cifar100("wa", *plugins), net="resnet32", base=0, step=20, memory="2000", stage=stage, **plain)
 
 
 def icarl_original(*plugins: str) -> Config:
     """iCaRL as its paper has it: ResNet-32, 100 outputs in its mean, 10 classes a phase, 2,000 exemplars in total."""
-    own = {"stage": replace(OWN_STAGES["icarl"], weight_decay=1e-5), "augment": {}, "order": "seed-1993"}
+    frame = cifar100("icarl", *plugins)
+    own = {"stage": replace(frame.stage, weight_decay=1e-5), "augment": {}, "order": "seed-1993"}
     own |= {"statistics": "default", "settings": {"icarl": {"outputs": 100}}}
-    return but(cifar100("icarl", *plugins), net="resnet32", base=0, step=10, memory="2000", **own)
+    return but(frame, net="resnet32", base=0, step=10, memory="2000", **own)
 
 
 def e2e_original(*plugins: str) -> Config:

@@ -20,7 +20,7 @@ from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.engine.step import eager_between_steps
 from bdr.errors import UsageError
-from bdr.frames import OWN_STAGES, cifar100
+from bdr.frames import cifar100
 from bdr.fusing import fusing
 from bdr.methods.dytox import DyTox, old_as_one
 from bdr.nets import NETS, LinearHead, Network, Teacher, TokenHeads
@@ -656,7 +656,7 @@ def test_a_later_phase_trains_with_mixtures_and_bdr():
 
 
 def test_the_rate_of_cifar_rises_from_a_millionth_in_five_epochs():
-    stage = OWN_STAGES["dytox"]
+    stage = cifar100("dytox").stage
     found = [learning_rate(stage, epoch) for epoch in range(6)]
     assert found == pytest.approx([1e-6 + (2.5e-4 - 1e-6) * epoch / 5 for epoch in range(6)])
 

@@ -1,16 +1,19 @@
 """A run is the same however it is spelled, and what is printed of it is the same run again."""
 
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from bdr import frames
 from bdr.commands.training import configurations
 from bdr.config import from_yaml, to_yaml
+from bdr.errors import UsageError
+from bdr.frames import BRINGS, FRAMES, PLUGINS_ON_DIGITS, Brings, OnDigits, cifar100
 from bdr.methods import METHODS
 from bdr.plugins import PLUGINS
 from bdr.recipes import RECIPES, configure
+from bdr.types import Stage
 
 # Recipes that are nothing but a method with plug-ins in the frame of a data set.
 SPELLED = {
@@ -94,9 +97,37 @@ def test_where_table_2_has_no_size_it_is_said():
     assert [note.partition(":")[0] for note in notes] == ["table 2 has no size for --base 40 --step 20"]
 
 
-def test_what_methods_bring_with_them_is_of_methods_that_there_are_and_stands_on_the_page():
+def test_every_method_says_what_it_brings_and_no_other_does():
+    assert list(BRINGS) == list(METHODS)
+    assert set(PLUGINS_ON_DIGITS) <= set(PLUGINS)
+    with pytest.raises(UsageError, match=r"no row 'mine' in BRINGS of bdr/frames\.py: add one"):
+        cifar100("mine")
+
+
+@pytest.mark.parametrize("kind", [Brings, OnDigits])
+def test_all_that_a_method_can_bring_stands_on_the_page(kind):
     page = (Path(__file__).parent.parent / "docs" / "add-a-method.md").read_text()
-    tables = {name for name in vars(frames) if name.startswith(("OWN_", "DIGITS_"))} | {"KEPT", "PAPER_FRAME"}
-    for name in tables - {"DIGITS_PROMPTING"}:
-        assert f"`{name}`" in page
-        assert set(vars(frames)[name]) <= {*METHODS, *PLUGINS}
+    rows = page.partition(f"The fields of `{kind.__name__}`:\n\n")[2].partition("\n\n")[0].splitlines()[2:]
+    named = [name for row in rows for name in row.split("|")[1].split("`")[1::2]]
+    assert sorted(named) == sorted(field.name for field in fields(kind))
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_a_method_of_ones_own_has_the_frame_of_ucir_without_its_settings(frame):
+    own, ucir = dict(frame("mine:Method", "bdr")), dict(frame("ucir", "bdr"))
+    assert own == ucir | {"method": "mine:Method", "settings": {}}
+
+
+@pytest.mark.parametrize("in_paper_frame", [True, False])
+def test_what_a_method_brings_holds_in_every_frame(in_paper_frame, monkeypatch):
+    stage = Stage(epochs=7)
+    there = Brings("all", in_paper_frame, "rps", stage, "half", {"weight": 2.0}, {"order": "natural", "base": 20})
+    monkeypatch.setitem(BRINGS, "replay", replace(there, digits=OnDigits("rps-small", {"lr": 0.5})))
+    for data in ("cifar10", "cifar100", "imagefolder"):
+        found = FRAMES[data]("replay")
+        assert (found.memory, found.net, found.stage, found.statistics) == ("all", "rps", stage, "half")
+        assert found.settings == {"replay": {"weight": 2.0}}
+    found = FRAMES["cifar100"]("replay")
+    assert (found.order, found.base, found.step) == ("natural", 20, 10)
+    found = FRAMES["digits"]("replay")
+    assert (found.memory, found.net, found.stage.lr, found.settings) == ("all", "rps-small", 0.5, {})

@@ -23,7 +23,7 @@ from bdr.data.sets import from_arrays
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
-from bdr.frames import DIGITS_NETS, KEPT, OWN_NETS
+from bdr.frames import brought_by
 
 NOWHERE = Path("bench-writes-nothing")
 Settings = Iterable[tuple[str, Any]]
@@ -93,8 +93,9 @@ def plain_net(device: torch.device) -> str:
 
 def net_of(method: str, device: torch.device) -> str:
     """What a method runs on: its own network where it brings one."""
-    own = OWN_NETS if device.type == "cuda" else DIGITS_NETS
-    return own.get(method, plain_net(device))
+    brought = brought_by(method)
+    own = brought.net if device.type == "cuda" else brought.digits.net
+    return own or plain_net(device)
 
 
 def usual_batch(device: torch.device) -> int:
@@ -120,7 +121,7 @@ def recipe_of(what: str) -> Config:
 def configuration(what: str, shape: Shape, fields: dict[str, Any], settings: Settings = ()) -> Config:
     """That on random images, with what a benchmark was told; what was typed as --set has the last word."""
     recipe = recipe_of(what)
-    memory = KEPT.get(recipe.method, shape.memory)
+    memory = brought_by(recipe.method).memory or shape.memory
     fields = {"net": net_of(recipe.method, torch.device(fields["device"]))} | fields
     about = {"data": "random", "base": shape.base, "step": shape.step, "memory": memory, "share": False}
     parts = recipe.settings | {net: each for net, each in UNTRAINED.items() if net == fields["net"]}
