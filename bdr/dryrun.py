@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import copy
+import math
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Group
 from rich.table import Table
 
 from bdr.display import duration
 from bdr.engine.fit import Fit
+from bdr.engine.learner import Learner
 from bdr.plan import Plan
+from bdr.records import find_runs
+from bdr.records.speed import Speed, measured
+from bdr.rehearsal import on_few_images
+from bdr.types import Phase
 
-TIMED_STEPS = 3
-TEACHER = 4 / 3  # a step is forward and twice that backward; a teacher adds one forward
+TIMED_STEPS = 2
+LEAST = 20  # images of each class: a class may be described by several of them
 
 
-def estimate(plan: Plan) -> Group:
+def speed_of(plan: Plan, runs: Path) -> Speed | None:
+    """Of runs like this one that are there, if any are."""
+    records = find_runs(runs)[0] if runs.is_dir() else []
+    return measured(records, plan.config.title, plan.config.net, plan.experiment.device.type)
+
+
+def estimate(plan: Plan, speed: Speed | None) -> Group:
+    """By the speed of earlier runs, or else by a few steps that are taken here and now."""
     amounts = [sum(of_phase) for of_phase in plan.workload()]
     table = Table(title=f"{plan.config.title}, seed {plan.config.seed} -> {plan.experiment.path}")
     for column in ("phase", "classes", "new images", "exemplars", "images x epochs"):
@@ -25,25 +39,66 @@ def estimate(plan: Plan) -> Group:
     for phase, amount in zip(plan.learner.phases, amounts, strict=True):
         classes, new = f"{phase.old}..{phase.seen - 1}", plan.new_images(phase)
         table.add_row(str(phase.index), classes, str(new), str(plan.exemplars(phase.old)), str(amount))
-    each = seconds_per_image(plan)
-    total = each * (amounts[0] + TEACHER * sum(amounts[1:]))
-    said = f"about {duration(total)} of training, judging by {TIMED_STEPS} eager steps here ({1 / each:,.0f} images/s)"
+    said = by_steps(plan) if speed is None else by_records(speed, amounts)
     return Group(table, said, f"about {disk(plan) / 2**20:,.0f} MiB of disk")
 
 
-def seconds_per_image(plan: Plan) -> float:
-    """A few real steps of the first phase on a copy that is thrown away."""
-    real, phase = plan.learner, plan.learner.phases[0]
-    stage = replace(real.stages[0][0], alternate=None)
-    trial = replace(real, method=copy.deepcopy(real.method), plugins=(), stages=[[stage]], engine="eager")
+def by_records(speed: Speed, amounts: Sequence[int]) -> str:
+    records = f"{speed.records} record{'' if speed.records == 1 else 's'} of {speed.of} on {speed.device}"
+    beside = f", {speed.beside} side by side" if (speed.beside or 1) > 1 else ""
+    return f"about {duration(speed.seconds(amounts))} of training, judging by {records}{beside}"
+
+
+def by_steps(plan: Plan) -> str:
+    each, own = step_times(plan), plan.learner.phases[plan.experiment.taken_over :]
+    seconds = sum(each[min(phase.index, 1)].seconds(plan, phase) for phase in own)
+    images = sum(map(sum, plan.workload()))
+    eager = " eager, which is several times slower" if plan.experiment.device.type == "cuda" else ""
+    here = f"{TIMED_STEPS} steps of each stage here ({images / seconds:,.0f} images/s{eager})"
+    return f"about {duration(seconds)} of training, judging by {here}"
+
+
+class StepTimes(NamedTuple):
+    """Seconds an image in the stages of a phase, and in what alternates with them."""
+
+    main: list[float]
+    aside: list[float]
+
+    def seconds(self, plan: Plan, phase: Phase) -> float:
+        total = 0.0
+        for number, stage in enumerate(plan.learner.stages[phase.index]):
+            at = min(number, len(self.main) - 1)
+            total += self.main[at] * plan.drawn(phase, stage) * stage.epochs
+            if stage.alternate is not None:
+                total += self.aside[at] * plan.drawn(phase, stage.alternate) * stage.epochs
+        return total
+
+
+def step_times(plan: Plan) -> list[StepTimes]:
+    """Of the first phase and of a later one, on a copy with enough images for a batch, which is thrown away."""
+    phases, batch = plan.learner.phases[:2], plan.config.stage.batch
+    trial = on_few_images(plan.learner, max(LEAST, math.ceil(batch / min(phase.new for phase in phases))))
+    trial.settle()
     with trial.at_work():
-        pool = trial.begin_phase(phase)
-        trial.begin_stage(phase, pool, 0)
-        return seconds_of_steps(trial.open_fits(phase, pool, 0).main)
+        return [times_of(trial, phase) for phase in phases]
+
+
+def times_of(trial: Learner, phase: Phase) -> StepTimes:
+    times = StepTimes([], [])
+    pool = trial.begin_phase(phase)
+    for number in range(len(trial.stages[phase.index])):
+        trial.begin_stage(phase, pool, number)
+        fits = trial.open_fits(phase, pool, number)
+        times.main.append(seconds_of_steps(fits.main))
+        times.aside.append(0.0 if fits.aside is None else seconds_of_steps(fits.aside))
+        trial.end_stage()
+    trial.end_phase(phase, pool)
+    return times
 
 
 def seconds_of_steps(fit: Fit) -> float:
     """Of an image, in a few steps after one that does not count."""
+    fit.wake()
     epoch = fit.plan(0)
     fit.step.open(epoch, None)
     fit.step()

@@ -121,11 +121,11 @@ def step_once(fit: Fit) -> None:
     fit.step()
 
 
-def on_few_images(learner: Learner) -> Learner:
+def on_few_images(learner: Learner, few: int = FEW) -> Learner:
     """A copy of all that training changes, with some images of each class."""
     method, plugins = copy.deepcopy((learner.method, list(learner.plugins)))
     classes = range(learner.phases[:2][-1].seen)
-    rows = torch.cat([learner.train.of_classes(label, label + 1)[:FEW] for label in classes])
+    rows = torch.cat([learner.train.of_classes(label, label + 1)[:few] for label in classes])
     some = copy.copy(learner.train)
     some.pixels, some.labels, some.names = some.pixels[rows], some.labels[rows], None
     memory = Memory(learner.memory.quota, learner.memory.herding)

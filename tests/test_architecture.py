@@ -80,7 +80,7 @@ RULES = {
     "terminal": set(),
     "display": {"bdr.types", "bdr.engine.listen"},
     "doctor": set(),
-    "dryrun": {"bdr.plan", "bdr.display", "bdr.engine.fit"},
+    "dryrun": {"bdr.engine", "bdr.records", "bdr.plan", "bdr.rehearsal", "bdr.display", "bdr.types"},
     # the doors: they may know much, and nothing above may know them
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},

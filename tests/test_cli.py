@@ -356,6 +356,15 @@ def test_a_dry_run_trains_and_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_judges_the_time_by_runs_that_are_there_or_else_by_steps(tmp_path):
+    def judged():
+        return " ".join(typed("run", "ucir+aanet+bdr", *SHORT, "--dry-run", "--runs", tmp_path).out.split())
+
+    assert "judging by 2 steps of each stage here" in judged()
+    assert typed("run", "ucir", *SHORT, "--runs", tmp_path).code == 0
+    assert "judging by 1 record of ucir with any plug-ins on CPU" in judged()
+
+
 # Kept models
 
 

@@ -75,7 +75,7 @@ def run_seeds(
     for place, config in enumerate(configs):
         plan = plan_run(config, path, runs)
         if dry_run:
-            print_estimate(plan)
+            print_estimate(plan, runs)
             continue
         try:
             train(plan, stoppable)
@@ -83,11 +83,14 @@ def run_seeds(
             raise with_seeds_left(stop, configs[place + 1 :]) from None
 
 
-def print_estimate(plan: Plan) -> None:
-    from bdr.dryrun import TIMED_STEPS, estimate
+def print_estimate(plan: Plan, runs: Path) -> None:
+    from bdr.dryrun import TIMED_STEPS, estimate, speed_of
 
-    err.print(f"timing {TIMED_STEPS} steps of {plan.config.title} on {plan.experiment.device} ...", markup=False)
-    out.print(estimate(plan))
+    speed = speed_of(plan, runs)
+    if speed is None:
+        where = f"{plan.config.title} on {plan.experiment.device}"
+        err.print(f"timing {TIMED_STEPS} steps of each stage of {where} ...", markup=False)
+    out.print(estimate(plan, speed))
 
 
 def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
@@ -155,7 +158,7 @@ def extend_run(
     for note in notes:
         err.print(note, markup=False, soft_wrap=True)
     if dry_run:
-        print_estimate(plan)
+        print_estimate(plan, runs)
     else:
         train(plan, stoppable)
 
