@@ -26,14 +26,13 @@ def is_done(plan: Plan) -> bool:
     return is_begun(plan) and Run.open(plan.experiment.path).whole
 
 
-def analyse_as_begun(plan: Plan) -> None:
+def refuse_late_analysis(plan: Plan) -> None:
     """A run is analysed from its first step to its last, or not at all."""
-    path, there = plan.experiment.path, Run.open(plan.experiment.path)
-    if plan.config.analyse and not there.info.get("analyse"):
+    path = plan.experiment.path
+    if plan.config.analyse and not Run.open(path).info.get("analyse"):
         raise UsageError(
             f"{path} was begun without --analyse: choose another folder with --runs or --out, or remove it"
         )
-    plan.experiment.analyse = bool(there.info.get("analyse"))
 
 
 def refuse_other_defaults(plan: Plan) -> None:

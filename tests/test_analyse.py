@@ -153,6 +153,12 @@ def test_a_run_begun_without_it_is_not_analysed_later(plain, tmp_path):
         train(path, **ANALYSED)
 
 
+def test_a_run_begun_without_it_does_not_go_on_with_it(tmp_path):
+    path = train_until(Position(0, 0, 1), tmp_path / "run", **ANALYSED | {"analyse": False})
+    with pytest.raises(UsageError, match=r"begun without --analyse: choose another folder"):
+        api.resume(path, analyse=True)
+
+
 def test_a_run_begun_with_it_stays_analysed_whatever_is_typed(whole, tmp_path):
     path = train_until(Position(1, 0, 1, 2), tmp_path / "run", **ANALYSED)
     train(path, **ANALYSED | {"analyse": False})

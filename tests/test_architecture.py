@@ -259,6 +259,13 @@ def test_such_names_would_be_found():
     assert forbidden_names() <= found
 
 
+@pytest.mark.parametrize("file", sorted(HOME.rglob("*.py")), ids=lambda file: str(file.relative_to(HOME)))
+def test_a_plan_that_is_made_is_changed_by_nobody(file):
+    stored = (node for node in ast.walk(tree_of(file)) if isinstance(getattr(node, "ctx", None), ast.Store))
+    owners = [ast.unparse(node.value).rpartition(".")[2] for node in stored if isinstance(node, ast.Attribute)]
+    assert not {"plan", "experiment"} & set(owners)
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; sys.argv = ['bdr', '--help']\n"
