@@ -13,7 +13,7 @@ import numpy as np
 
 from bdr import metrics, records
 from bdr.assemble import choose_device, plan_run
-from bdr.begun import about_library, is_begun, is_done, refuse_late_analysis, refuse_other_code, refuse_other_defaults
+from bdr.begun import about_library, refuse_late_analysis, refuse_other_code, refuse_other_defaults, run_there
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
 from bdr.engine.checkpoint import load_model
@@ -90,20 +90,21 @@ def execute(
     plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None, command: str = ""
 ) -> Result:
     """Trains a checked plan; one that is done already is not trained again."""
-    experiment = plan.experiment
-    if is_begun(plan):
-        refuse_other_defaults(plan)
-        refuse_late_analysis(plan)
-        if is_done(plan):
-            refuse_other_code(plan)
-            tell(listener, about_library(experiment.path))
+    path, there = plan.experiment.path, run_there(plan)
+    if there is not None:
+        refuse_other_defaults(plan, there)
+        refuse_late_analysis(plan, there)
+        if there.whole:
+            refuse_other_code(plan, there)
+            tell_done(there, listener)
         else:
+            tell(listener, [f"going on with {path}"])
             go_on(plan, listener, stopping)
     else:
         command = command or f"bdr.run({plan.config.title!r})"
         with accompanied(plan, listener, stopping) as company:
-            experiment.start(plan.info | {"command": command, "created": now()}, company)
-    return Result.of(experiment.path)
+            plan.experiment.start(plan.info | {"command": command, "created": now()}, company)
+    return Result.of(path)
 
 
 @contextmanager
@@ -112,7 +113,7 @@ def accompanied(plan: Plan, listener: Listener | None, stopping: Callable[[], bo
     path = plan.experiment.path
     following = Following(plan.config.log, path)
     heard = Several([listener or Listener(), following])
-    heard.run_begins(plan.config.title, list(plan.learner.phases), str(path))
+    heard.run_begins(plan.config.title, list(plan.learner.phases), str(path), plan.workload())
     try:
         yield Company(heard, stopping or (lambda: False), lambda found: rehearse(plan.info, plan.learner, found))
     finally:
@@ -122,6 +123,10 @@ def accompanied(plan: Plan, listener: Listener | None, stopping: Callable[[], bo
 def tell(listener: Listener | None, notes: Iterable[str]) -> None:
     for note in notes:
         (listener or Listener()).note(note)
+
+
+def tell_done(there: Run, listener: Listener | None) -> None:
+    tell(listener, [f"already done: {there.path}", *about_library(there)])
 
 
 def resume(
@@ -135,11 +140,12 @@ def resume(
 
     `weights` is one: where the file lies now that the network was read from.
     """
-    if Run.open(Path(path)).whole:
-        tell(listener, about_library(Path(path)))
+    there = Run.open(Path(path))
+    if there.whole:
+        tell_done(there, listener)
     else:
         plan = plan_of(Path(path), data, **fields)
-        refuse_late_analysis(plan)
+        refuse_late_analysis(plan, there)
         go_on(plan, listener, stopping)
     return Result.of(Path(path))
 

@@ -64,15 +64,15 @@ def duration(seconds: float) -> str:
 class Lines(Listener):
     """Plain lines: one a phase, and one at least every few seconds."""
 
-    def __init__(self, console: Console, workload: Workload, every: float = 10.0) -> None:
-        self.console, self.workload, self.every = console, workload, every
+    def __init__(self, console: Console, every: float = 10.0) -> None:
+        self.console, self.every = console, every
         self.said_at = time.monotonic()
 
     def say(self, text: str) -> None:
         self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
-    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
-        self.phases = phases
+    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
+        self.phases, self.workload = phases, Workload(work)
         self.say(f"{title}: {len(phases)} phases, {phases[-1].seen} classes -> {place}")
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
@@ -103,8 +103,8 @@ class Lines(Listener):
 class Bar(Lines):
     """A progress bar; the finished phases scroll by above it."""
 
-    def __init__(self, console: Console, workload: Workload) -> None:
-        super().__init__(console, workload)
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(BAR),
@@ -114,8 +114,8 @@ class Bar(Lines):
         self.progress = Progress(*columns, console=console, transient=True)
         self.task: TaskID | None = None
 
-    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
-        super().run_begins(title, phases, place)
+    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
+        super().run_begins(title, phases, place, work)
         self.progress.start()
         self.task = self.progress.add_task("starting", total=self.workload.total, left="?")
 
@@ -148,5 +148,5 @@ def phase_line(line: dict[str, Any], phases: int) -> str:
     return f"{where}: {line['seen']} classes, {accuracies}{val}, {clock(line['seconds'])}"
 
 
-def display(console: Console, workload: Workload) -> Lines:
-    return Bar(console, workload) if console.is_terminal else Lines(console, workload)
+def display(console: Console) -> Lines:
+    return Bar(console) if console.is_terminal else Lines(console)

@@ -104,7 +104,7 @@ RULES = {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
-        *{"bdr.plan", "bdr.begun", "bdr.extension", "bdr.readouts", "bdr.rereading"},
+        *{"bdr.plan", "bdr.extension", "bdr.readouts"},
     },
     "sweep": {
         *{"bdr.api", "bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.recipes", "bdr.describe"},

@@ -9,7 +9,7 @@ from rich.console import Console
 from test_cli import WHOLE, typed
 
 from bdr.cli.options import stoppable
-from bdr.display import Bar, Workload, duration
+from bdr.display import Bar, duration
 from bdr.engine.listen import EpochLog
 from bdr.types import Phase, Stage
 
@@ -24,11 +24,13 @@ def test_a_time_has_its_units(seconds, said):
 
 def drawn(width, stage="main"):
     """The line of a run that is in the middle of its second phase."""
-    bar = Bar(Console(width=width, force_terminal=True), Workload([[100_000], [4_000_000]]))
-    bar.phases = [Phase(0, 0, 50), *(Phase(n, 40 + 10 * n, 50 + 10 * n) for n in range(1, 11))]
-    bar.task = bar.progress.add_task("starting", total=bar.workload.total, left="?")
+    bar = Bar(Console(width=width, force_terminal=True))
+    phases = [Phase(0, 0, 50), *(Phase(n, 40 + 10 * n, 50 + 10 * n) for n in range(1, 11))]
     log = EpochLog(99, 0.1, ("ce",), np.full((4, 1), 2.5), {}, seconds=10.0, images=50_000)
-    bar.epoch_ends(bar.phases[10], Stage(stage, epochs=160), log)
+    with bar.console.capture():
+        bar.run_begins("ucir", phases, "run", [[100_000], [4_000_000]])
+        bar.epoch_ends(phases[10], Stage(stage, epochs=160), log)
+        bar.run_ends()
     with bar.console.capture() as said:
         bar.console.print(bar.progress.make_tasks_table(bar.progress.tasks))
     return said.get()
@@ -48,6 +50,7 @@ def test_the_bar_the_time_left_and_the_time_it_took_keep_their_room(width, stage
 def test_where_there_is_room_everything_is_told():
     assert "phase 10 of 0..10, main epoch 100/160, loss 2.500, 5,000 images/s" in drawn(160)
     assert "phase 10, main 100/160, loss 2.500" in drawn(80)
+    assert "13:30 left" in drawn(80)  # 4,050,000 images at 5,000 a second
 
 
 @pytest.mark.parametrize(("terminal", "before"), [(True, "\n"), (False, "")])

@@ -38,7 +38,8 @@ class EpochLog(NamedTuple):
 class Listener:
     """Hears of everything and does nothing; displays override what they show."""
 
-    def run_begins(self, title: str, phases: list[Phase], place: str) -> None: ...
+    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
+        """`work` are the images that pass through training, of every stage of every phase."""
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None: ...
 
@@ -57,9 +58,9 @@ class Several(Listener):
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.listeners = listeners
 
-    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
+    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
         for each in self.listeners:
-            each.run_begins(title, phases, place)
+            each.run_begins(title, phases, place, work)
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
         for each in self.listeners:
