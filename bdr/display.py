@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from bdr.engine.listen import EpochLog, Listener
+from bdr.records.work import RECENT
 from bdr.types import Phase, Stage
 
 BAR = 20  # columns of a terminal
@@ -22,7 +24,8 @@ class Workload:
 
     def __init__(self, amounts: Sequence[Sequence[int]]) -> None:
         self.amounts = [list(of_phase) for of_phase in amounts]  # of every stage of every phase
-        self.done, self.seconds = 0, 0.0
+        self.done = 0
+        self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT)  # images and seconds of epochs
 
     def enter(self, phase: int, stage: int, share: float) -> None:
         """A stage begins, or goes on where this share of it is done."""
@@ -31,8 +34,7 @@ class Workload:
 
     def add(self, images: int, seconds: float) -> None:
         self.done += images
-        # Recent epochs count most: a later phase, with its teacher, is slower than the first one.
-        self.seconds = seconds / images if not self.seconds else 0.9 * self.seconds + 0.1 * seconds / images
+        self.recent.append((images, seconds))
 
     @property
     def total(self) -> int:
@@ -40,7 +42,9 @@ class Workload:
 
     @property
     def left(self) -> float:
-        return max(0, self.total - self.done) * self.seconds
+        """By the last epochs alone: a later phase, with its teacher, is slower than the first one."""
+        images, seconds = sum(each for each, _ in self.recent), sum(each for _, each in self.recent)
+        return max(0, self.total - self.done) * seconds / max(1, images)
 
 
 def clock(seconds: float) -> str:
@@ -86,11 +90,10 @@ class Lines(Listener):
 
     def place(self, phase: Phase, stage: Stage, log: EpochLog, room: float = math.inf) -> str:
         """Where a run is, how it goes and how fast; in less room, what matters most of it."""
-        loss = sum(log.weights.get(n, 1.0) * float(log.term(n).mean()) for n in log.terms)
         where = f"phase {phase.index} of 0..{len(self.phases) - 1}, {stage.name} epoch {log.epoch + 1}/{stage.epochs}"
         brief = f"phase {phase.index}, {stage.name} {log.epoch + 1}/{stage.epochs}"
-        full = f"{where}, loss {loss:.3f}, {log.images / log.seconds:,.0f} images/s"
-        forms = (full, f"{where}, loss {loss:.3f}", f"{brief}, loss {loss:.3f}", brief)
+        loss, speed = f"loss {log.loss:.3f}", f"{log.images / log.seconds:,.0f} images/s"
+        forms = (f"{where}, {loss}, {speed}", f"{where}, {loss}", f"{brief}, {loss}", brief)
         return next((form for form in forms if len(form) <= room), f"phase {phase.index}")
 
     def phase_ends(self, line: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ RULES = {
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
     "terminal": set(),
-    "display": {"bdr.types", "bdr.engine.listen"},
+    "display": {"bdr.types", "bdr.engine.listen", "bdr.records"},
     "doctor": set(),
     "dryrun": {"bdr.plan", "bdr.display", "bdr.engine.fit"},
     # the doors: they may know much, and nothing above may know them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,19 @@ class EpochLog(NamedTuple):
     def terms(self) -> tuple[str, ...]:
         """The names of what is minimised."""
         return tuple(name for name in self.names if name not in WATCHED)
+
+    @property
+    def loss(self) -> float:
+        """What is minimised, with its weights, on the mean over the epoch."""
+        return sum(self.weights.get(name, 1.0) * self.mean(name) for name in self.terms)
+
+    def mean(self, name: str) -> float:
+        """Over the steps that have such a value; NaN where none has, as in an epoch without any old-class sample."""
+        values = self.term(name)
+        if np.isnan(values).all():
+            return math.nan
+        with np.errstate(all="ignore"):  # a loss may grow beyond what a float holds
+            return float(np.nanmean(values))
 
     def term(self, name: str) -> np.ndarray:
         if name not in self.names:
