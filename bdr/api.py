@@ -13,13 +13,14 @@ import numpy as np
 
 from bdr import metrics, records
 from bdr.assemble import choose_device, plan_run
-from bdr.begun import about_library, analyse_as_begun, is_begun, is_done, refuse_other_code, refuse_other_defaults
+from bdr.begun import about_library, refuse_late_analysis, refuse_other_code, refuse_other_defaults, run_there
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
 from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.listen import Listener, Several
+from bdr.engine.run import Company
 from bdr.engine.step import choose_precision, set_precision
 from bdr.extension import plan_extension
 from bdr.methods import Method
@@ -89,44 +90,43 @@ def execute(
     plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None, command: str = ""
 ) -> Result:
     """Trains a checked plan; one that is done already is not trained again."""
-    experiment = plan.experiment
-    if is_begun(plan):
-        refuse_other_defaults(plan)
-        analyse_as_begun(plan)
-        if is_done(plan):
-            refuse_other_code(plan)
-            tell(listener, about_library(experiment.path))
+    path, there = plan.experiment.path, run_there(plan)
+    if there is not None:
+        refuse_other_defaults(plan, there)
+        refuse_late_analysis(plan, there)
+        if there.whole:
+            refuse_other_code(plan, there)
+            tell_done(there, listener)
         else:
+            tell(listener, [f"going on with {path}"])
             go_on(plan, listener, stopping)
     else:
         command = command or f"bdr.run({plan.config.title!r})"
-        with followed(plan, listener) as heard:
-            prepare(plan, heard, stopping)
-            experiment.start(plan.info | {"command": command, "created": now()})
-    return Result.of(experiment.path)
+        with accompanied(plan, listener, stopping) as company:
+            plan.experiment.start(plan.info | {"command": command, "created": now()}, company)
+    return Result.of(path)
 
 
 @contextmanager
-def followed(plan: Plan, listener: Listener | None) -> Iterator[Listener]:
-    """The listener, and the trackers that the configuration names; these are closed however the run ends."""
-    following = Following(plan.config.log, plan.experiment.path)
+def accompanied(plan: Plan, listener: Listener | None, stopping: Callable[[], bool] | None) -> Iterator[Company]:
+    """The listener, and beside it the trackers that the configuration names, which are closed however the run ends."""
+    path = plan.experiment.path
+    following = Following(plan.config.log, path)
+    heard = Several([listener or Listener(), following])
+    heard.run_begins(plan.config.title, list(plan.learner.phases), str(path), plan.workload())
     try:
-        yield Several([listener or Listener(), following])
+        yield Company(heard, stopping or (lambda: False), lambda found: rehearse(plan.info, plan.learner, found))
     finally:
         following.close()
-
-
-def prepare(plan: Plan, listener: Listener, stopping: Callable[[], bool] | None) -> None:
-    experiment = plan.experiment
-    experiment.listener = listener
-    experiment.stopping = stopping or (lambda: False)
-    experiment.rehearse = lambda found: rehearse(plan.info, plan.learner, found)
-    experiment.listener.run_begins(plan.config.title, list(experiment.phases), str(experiment.path))
 
 
 def tell(listener: Listener | None, notes: Iterable[str]) -> None:
     for note in notes:
         (listener or Listener()).note(note)
+
+
+def tell_done(there: Run, listener: Listener | None) -> None:
+    tell(listener, [f"already done: {there.path}", *about_library(there)])
 
 
 def resume(
@@ -140,18 +140,20 @@ def resume(
 
     `weights` is one: where the file lies now that the network was read from.
     """
-    if Run.open(Path(path)).whole:
-        tell(listener, about_library(Path(path)))
+    there = Run.open(Path(path))
+    if there.whole:
+        tell_done(there, listener)
     else:
-        go_on(plan_of(Path(path), data, **fields), listener, stopping)
+        plan = plan_of(Path(path), data, **fields)
+        refuse_late_analysis(plan, there)
+        go_on(plan, listener, stopping)
     return Result.of(Path(path))
 
 
 def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None) -> None:
     keep_root(plan)
-    with followed(plan, listener) as heard:
-        prepare(plan, heard, stopping)
-        plan.experiment.resume()
+    with accompanied(plan, listener, stopping) as company:
+        plan.experiment.resume(company)
 
 
 def keep_root(plan: Plan) -> None:

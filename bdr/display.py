@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from bdr.engine.listen import EpochLog, Listener
+from bdr.records.work import RECENT
 from bdr.types import Phase, Stage
 
 BAR = 20  # columns of a terminal
@@ -22,7 +24,8 @@ class Workload:
 
     def __init__(self, amounts: Sequence[Sequence[int]]) -> None:
         self.amounts = [list(of_phase) for of_phase in amounts]  # of every stage of every phase
-        self.done, self.seconds = 0, 0.0
+        self.done = 0
+        self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT)  # images and seconds of epochs
 
     def enter(self, phase: int, stage: int, share: float) -> None:
         """A stage begins, or goes on where this share of it is done."""
@@ -31,8 +34,7 @@ class Workload:
 
     def add(self, images: int, seconds: float) -> None:
         self.done += images
-        # Recent epochs count most: a later phase, with its teacher, is slower than the first one.
-        self.seconds = seconds / images if not self.seconds else 0.9 * self.seconds + 0.1 * seconds / images
+        self.recent.append((images, seconds))
 
     @property
     def total(self) -> int:
@@ -40,7 +42,9 @@ class Workload:
 
     @property
     def left(self) -> float:
-        return max(0, self.total - self.done) * self.seconds
+        """By the last epochs alone: a later phase, with its teacher, is slower than the first one."""
+        images, seconds = sum(each for each, _ in self.recent), sum(each for _, each in self.recent)
+        return max(0, self.total - self.done) * seconds / max(1, images)
 
 
 def clock(seconds: float) -> str:
@@ -64,15 +68,15 @@ def duration(seconds: float) -> str:
 class Lines(Listener):
     """Plain lines: one a phase, and one at least every few seconds."""
 
-    def __init__(self, console: Console, workload: Workload, every: float = 10.0) -> None:
-        self.console, self.workload, self.every = console, workload, every
+    def __init__(self, console: Console, every: float = 10.0) -> None:
+        self.console, self.every = console, every
         self.said_at = time.monotonic()
 
     def say(self, text: str) -> None:
         self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
-    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
-        self.phases = phases
+    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
+        self.phases, self.workload = phases, Workload(work)
         self.say(f"{title}: {len(phases)} phases, {phases[-1].seen} classes -> {place}")
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
@@ -86,11 +90,10 @@ class Lines(Listener):
 
     def place(self, phase: Phase, stage: Stage, log: EpochLog, room: float = math.inf) -> str:
         """Where a run is, how it goes and how fast; in less room, what matters most of it."""
-        loss = sum(log.weights.get(n, 1.0) * float(log.term(n).mean()) for n in log.terms)
         where = f"phase {phase.index} of 0..{len(self.phases) - 1}, {stage.name} epoch {log.epoch + 1}/{stage.epochs}"
         brief = f"phase {phase.index}, {stage.name} {log.epoch + 1}/{stage.epochs}"
-        full = f"{where}, loss {loss:.3f}, {log.images / log.seconds:,.0f} images/s"
-        forms = (full, f"{where}, loss {loss:.3f}", f"{brief}, loss {loss:.3f}", brief)
+        loss, speed = f"loss {log.loss:.3f}", f"{log.images / log.seconds:,.0f} images/s"
+        forms = (f"{where}, {loss}, {speed}", f"{where}, {loss}", f"{brief}, {loss}", brief)
         return next((form for form in forms if len(form) <= room), f"phase {phase.index}")
 
     def phase_ends(self, line: dict[str, Any]) -> None:
@@ -103,8 +106,8 @@ class Lines(Listener):
 class Bar(Lines):
     """A progress bar; the finished phases scroll by above it."""
 
-    def __init__(self, console: Console, workload: Workload) -> None:
-        super().__init__(console, workload)
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(BAR),
@@ -114,8 +117,8 @@ class Bar(Lines):
         self.progress = Progress(*columns, console=console, transient=True)
         self.task: TaskID | None = None
 
-    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
-        super().run_begins(title, phases, place)
+    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
+        super().run_begins(title, phases, place, work)
         self.progress.start()
         self.task = self.progress.add_task("starting", total=self.workload.total, left="?")
 
@@ -148,5 +151,5 @@ def phase_line(line: dict[str, Any], phases: int) -> str:
     return f"{where}: {line['seen']} classes, {accuracies}{val}, {clock(line['seconds'])}"
 
 
-def display(console: Console, workload: Workload) -> Lines:
-    return Bar(console, workload) if console.is_terminal else Lines(console, workload)
+def display(console: Console) -> Lines:
+    return Bar(console) if console.is_terminal else Lines(console)

@@ -57,8 +57,8 @@ def plan_extension(
     plan = plan_run(changed(config, {"order": order, "phases": None}), out, runs, data, extends)
     refuse_all_images(plan)
     found = exemplars_of(run, state, plan, data)
-    plan.experiment.earlier = Earlier(run, state, found.rows)
-    return plan, notes + what_changed(run, plan, found)
+    experiment = replace(plan.experiment, earlier=Earlier(run, state, found.rows))
+    return replace(plan, experiment=experiment), notes + what_changed(run, plan, found)
 
 
 def finished(path: Path) -> Run:

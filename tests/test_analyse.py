@@ -24,7 +24,7 @@ from bdr.engine.analyse import (
     principal_axes,
     spread_evenly,
 )
-from bdr.engine.listen import EpochLog
+from bdr.engine.listen import EpochLog, Listener
 from bdr.engine.objective import Objective, old_loss
 from bdr.errors import UsageError
 from bdr.methods import METHODS
@@ -148,9 +148,19 @@ def test_snapshots_outlive_a_stop_in_a_later_stage(whole_own, tmp_path):
 
 
 def test_a_run_begun_without_it_is_not_analysed_later(plain, tmp_path):
+    class Unspoken(Listener):
+        def note(self, text):
+            raise AssertionError(f"'{text}' was said of what is refused")
+
     path = shutil.copytree(plain, tmp_path / "run")
     with pytest.raises(UsageError, match=r"begun without --analyse: choose another folder"):
-        train(path, **ANALYSED)
+        train(path, listener=Unspoken(), **ANALYSED)
+
+
+def test_a_run_begun_without_it_does_not_go_on_with_it(tmp_path):
+    path = train_until(Position(0, 0, 1), tmp_path / "run", **ANALYSED | {"analyse": False})
+    with pytest.raises(UsageError, match=r"begun without --analyse: choose another folder"):
+        api.resume(path, analyse=True)
 
 
 def test_a_run_begun_with_it_stays_analysed_whatever_is_typed(whole, tmp_path):

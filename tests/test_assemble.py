@@ -82,9 +82,12 @@ def test_the_images_of_a_stage_are_those_of_its_pool_also_when_the_memory_shrink
 
 
 def test_the_workload_is_what_the_epochs_train_on(tmp_path):
-    heard = []
+    heard, told = [], []
 
     class Hears(api.Listener):
+        def run_begins(self, title, phases, place, work):
+            told.append(work)
+
         def epoch_ends(self, phase, stage, log):
             heard.append((phase.index, stage.name, log.images))
 
@@ -96,4 +99,5 @@ def test_the_workload_is_what_the_epochs_train_on(tmp_path):
     for (phase, name), images in amounts.items():
         planned = found.workload()[phase][["main", "balanced"].index(name)]
         assert planned <= images < planned + 2 * 5  # the last batch of each of two epochs is filled
+    assert told == [found.workload()]
     assert Stage() not in found.learner.stages[0]

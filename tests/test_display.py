@@ -24,11 +24,13 @@ def test_a_time_has_its_units(seconds, said):
 
 def drawn(width, stage="main"):
     """The line of a run that is in the middle of its second phase."""
-    bar = Bar(Console(width=width, force_terminal=True), Workload([[100_000], [4_000_000]]))
-    bar.phases = [Phase(0, 0, 50), *(Phase(n, 40 + 10 * n, 50 + 10 * n) for n in range(1, 11))]
-    bar.task = bar.progress.add_task("starting", total=bar.workload.total, left="?")
+    bar = Bar(Console(width=width, force_terminal=True))
+    phases = [Phase(0, 0, 50), *(Phase(n, 40 + 10 * n, 50 + 10 * n) for n in range(1, 11))]
     log = EpochLog(99, 0.1, ("ce",), np.full((4, 1), 2.5), {}, seconds=10.0, images=50_000)
-    bar.epoch_ends(bar.phases[10], Stage(stage, epochs=160), log)
+    with bar.console.capture():
+        bar.run_begins("ucir", phases, "run", [[100_000], [4_000_000]])
+        bar.epoch_ends(phases[10], Stage(stage, epochs=160), log)
+        bar.run_ends()
     with bar.console.capture() as said:
         bar.console.print(bar.progress.make_tasks_table(bar.progress.tasks))
     return said.get()
@@ -48,6 +50,26 @@ def test_the_bar_the_time_left_and_the_time_it_took_keep_their_room(width, stage
 def test_where_there_is_room_everything_is_told():
     assert "phase 10 of 0..10, main epoch 100/160, loss 2.500, 5,000 images/s" in drawn(160)
     assert "phase 10, main 100/160, loss 2.500" in drawn(80)
+    assert "13:30 left" in drawn(80)  # 4,050,000 images at 5,000 a second
+
+
+def test_the_time_left_is_told_by_the_last_ten_epochs():
+    work = Workload([[1000], [3000]])
+    for _ in range(10):
+        work.add(100, seconds=1.0)
+    for images, seconds in [(50, 5.0), *[(100, 10.0)] * 9]:  # a later phase is slower
+        work.add(images, seconds)
+    assert work.left == pytest.approx((4000 - 1950) * 0.1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loss_is_that_of_what_is_minimised_with_its_weights():
+    values = np.array([[2.0, 1.0, np.nan], [2.0, 3.0, 4.0]], np.float32)
+    log = EpochLog(0, 0.1, ("ce", "pod", "ce_old"), values, {"pod": 0.5}, seconds=1.0, images=8)
+    assert log.loss == 2.0 + 0.5 * 2.0
+    assert log.mean("ce_old") == 4.0  # of the steps that had a sample of an old class
+    assert np.isnan(log.mean("distillation"))  # which this method does not have
+    assert log._replace(values=np.full((2, 3), 3e38, np.float32)).loss == np.inf
 
 
 @pytest.mark.parametrize(("terminal", "before"), [(True, "\n"), (False, "")])

@@ -285,12 +285,14 @@ def test_a_changed_line_of_the_library_is_another_version(tmp_path, monkeypatch)
 
 def test_a_finished_run_of_another_library_is_shown_with_a_note(tmp_path, change_library):
     path, heard = train(tmp_path / "run", **SHORT), Heard()
+    done = f"already done: {path}"
     api.execute(plan(path, **SHORT), heard)
-    assert heard.notes == []
+    assert heard.notes == [done]
     change_library()
+    heard.notes.clear()
     before = info_of(path)
     assert api.execute(plan(path, **SHORT), heard).path == api.resume(path, heard).path == path
-    assert heard.notes == 2 * [f"{CHANGED}: its numbers are of that code"]
+    assert heard.notes == 2 * [done, f"{CHANGED}: its numbers are of that code"]
     assert info_of(path) == before
 
 
@@ -315,7 +317,7 @@ def test_a_run_that_goes_on_with_another_library_says_so_and_records_from_where(
     assert (info["code"], info["code_since"]) == (library_version(), [{"phase": 1, "code": "later"}])
     heard.notes.clear()
     api.execute(plan(path, **SHORT), heard)  # the code of its end is what is here
-    assert heard.notes == []
+    assert heard.notes == [f"already done: {path}"]
 
 
 def test_show_and_the_page_say_what_code_a_run_was_trained_with(tmp_path, change_library):
@@ -335,7 +337,7 @@ def test_a_record_that_does_not_say_its_code_is_shown_without_a_note(tmp_path, c
     (path / "run.json").write_text(json.dumps(info))
     change_library()
     api.execute(plan(path, **SHORT), heard)
-    assert heard.notes == []
+    assert heard.notes == [f"already done: {path}"]
     assert "Code" not in typed("show", path).out
 
 

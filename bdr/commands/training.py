@@ -8,16 +8,13 @@ from typing import Any
 
 from bdr import api
 from bdr.assemble import plan_run
-from bdr.begun import about_library, is_begun, is_done, refuse_other_code, refuse_other_defaults
 from bdr.commands.looking import places_now, report_runs, say_which_readout, show_runs
 from bdr.config import Config, changed, from_yaml, to_yaml
-from bdr.display import Lines, Workload, display
+from bdr.display import Lines, display
 from bdr.errors import Interrupted, UsageError
 from bdr.extension import plan_extension
 from bdr.plan import Plan
 from bdr.recipes import configure
-from bdr.records import Run
-from bdr.rereading import plan_of
 from bdr.terminal import Stoppable, command_line, err, out
 
 
@@ -102,19 +99,16 @@ def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
 
 def train(plan: Plan, stoppable: Stoppable) -> api.Result:
     """Runs a plan on the terminal, and shows what came of it."""
-    path = plan.experiment.path
-    refuse_other_defaults(plan)
-    if is_done(plan):
-        refuse_other_code(plan)
-        out.print(f"already done: {path}", markup=False, soft_wrap=True)
-    elif is_begun(plan):
-        out.print(f"going on with {path}", markup=False, soft_wrap=True)
-    listener = display(out, Workload(plan.workload()))
+    listener = display(out)
     with stoppable() as stopping, closing(listener):
         result = api.execute(plan, listener, stopping, command_line())
+    show_result(result.path)
+    return result
+
+
+def show_result(path: Path) -> None:
     show_runs([path], as_json=False, readout=None)
     say_which_readout(path)
-    return result
 
 
 class closing:
@@ -132,16 +126,10 @@ class closing:
 def resume_run(
     path: Path, root: Path | None, device: str | None, stoppable: Stoppable, weights: Path | None = None
 ) -> None:
-    if Run.open(path).whole:
-        for line in (f"already done: {path}", *about_library(path)):
-            out.print(line, markup=False, soft_wrap=True)
-    else:
-        plan = plan_of(path, **places_now(root, device, weights))
-        listener = display(out, Workload(plan.workload()))
-        with stoppable() as stopping, closing(listener):
-            api.go_on(plan, listener, stopping)
-    show_runs([path], as_json=False, readout=None)
-    say_which_readout(path)
+    listener = display(out)
+    with stoppable() as stopping, closing(listener):
+        api.resume(path, listener, stopping, **places_now(root, device, weights))
+    show_result(path)
 
 
 def extend_run(
@@ -172,8 +160,7 @@ def run_demo(folder: Path, seeds: Sequence[int], stoppable: Stoppable) -> None:
         for seed in seeds:
             config, _ = configure(recipe, fields={"seed": seed, "keep": "none"})
             plan = plan_run(config, None, folder / "runs")
-            listener = Lines(out, Workload(plan.workload()), every=30.0)
             with stoppable() as stopping:
-                api.execute(plan, listener, stopping, command_line())
+                api.execute(plan, Lines(out, every=30.0), stopping, command_line())
     show_runs([folder / "runs"], as_json=False, readout=None)
     report_runs([folder / "runs"], folder / "report.html", "CwD with and without BDR on handwritten digits")

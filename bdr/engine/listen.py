@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,19 @@ class EpochLog(NamedTuple):
         """The names of what is minimised."""
         return tuple(name for name in self.names if name not in WATCHED)
 
+    @property
+    def loss(self) -> float:
+        """What is minimised, with its weights, on the mean over the epoch."""
+        return sum(self.weights.get(name, 1.0) * self.mean(name) for name in self.terms)
+
+    def mean(self, name: str) -> float:
+        """Over the steps that have such a value; NaN where none has, as in an epoch without any old-class sample."""
+        values = self.term(name)
+        if np.isnan(values).all():
+            return math.nan
+        with np.errstate(all="ignore"):  # a loss may grow beyond what a float holds
+            return float(np.nanmean(values))
+
     def term(self, name: str) -> np.ndarray:
         if name not in self.names:
             return np.full(len(self.values), np.nan, np.float32)
@@ -38,7 +52,8 @@ class EpochLog(NamedTuple):
 class Listener:
     """Hears of everything and does nothing; displays override what they show."""
 
-    def run_begins(self, title: str, phases: list[Phase], place: str) -> None: ...
+    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
+        """`work` are the images that pass through training, of every stage of every phase."""
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None: ...
 
@@ -57,9 +72,9 @@ class Several(Listener):
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.listeners = listeners
 
-    def run_begins(self, title: str, phases: list[Phase], place: str) -> None:
+    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
         for each in self.listeners:
-            each.run_begins(title, phases, place)
+            each.run_begins(title, phases, place, work)
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
         for each in self.listeners:

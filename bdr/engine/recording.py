@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -95,11 +94,8 @@ class Recording:
     def means(self, fit: Fit, log: EpochLog, plugins: Sequence[Plugin]) -> None:
         """A line of every term's mean, and of what these plug-ins have to report."""
         phase, net = fit.objective.phase, fit.objective.method.net
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # an epoch without any old-class sample
-            terms = {name: float(np.nanmean(log.term(name))) for name in log.names if name not in GRADIENTS}
-        loss = sum(log.weights.get(name, 1.0) * terms[name] for name in log.terms)
-        line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": loss}
+        terms = {name: log.mean(name) for name in log.names if name not in GRADIENTS}
+        line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": log.loss}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
         state = read({plugin.name: plugin.report(phase, net) for plugin in plugins}, fit.pool.store.device)
         self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,14 @@ from bdr.seeding import seed_of
 from bdr.types import Phase
 
 
+class Company(NamedTuple):
+    """Who is with a run while it trains: who hears of it, who may stop it, and what is tried before the first epoch."""
+
+    listener: Listener
+    stopping: Callable[[], bool]
+    rehearse: Callable[[Predictions], None]
+
+
 @dataclass
 class Experiment:
     """A learner that is led through its phases, writing a run directory."""
@@ -47,9 +55,6 @@ class Experiment:
     earlier: Earlier | None = None  # that run, where this one is yet to begin
     code: str = ""  # the version of the library's own source
     own_code: Mapping[str, str] = field(default_factory=dict)  # modules of one's own, with their versions
-    rehearse: Callable[[Predictions], None] = lambda predictions: None
-    listener: Listener = field(default_factory=Listener)
-    stopping: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         self.checkpoints = Checkpoints(self.path / "checkpoint")
@@ -84,9 +89,9 @@ class Experiment:
     def device(self) -> torch.device:
         return self.learner.device
 
-    def start(self, info: dict[str, Any]) -> None:
+    def start(self, info: dict[str, Any], company: Company) -> None:
         """Runs from the first phase on, or from phases that another run has trained already."""
-        self.record_by(RunWriter.create(self.path, info))
+        self.open(RunWriter.create(self.path, info), company)
         with self.records.logged_failure():
             self.make_ready()
             if self.taken_over:
@@ -95,16 +100,18 @@ class Experiment:
                 self.adopt(self.shared)
             self.go()
 
-    def resume(self) -> None:
+    def resume(self, company: Company) -> None:
         """Goes on from the newest whole checkpoint; without one, from the beginning."""
-        self.record_by(RunWriter.alone(self.path))
+        self.open(RunWriter.alone(self.path), company)
         with self.records.logged_failure():
+            self.analyse = bool(Run.open(self.path).info.get("analyse"))  # from the first step to the last, or not
             if not self.take_up_checkpoint() and self.taken_over:
                 self.take_over()
             self.say_other_code()
             self.go()
 
-    def record_by(self, writer: RunWriter) -> None:
+    def open(self, writer: RunWriter, company: Company) -> None:
+        self.listener, self.stopping, self.rehearse = company
         shown = self.test, self.validation, self.classes, self.keep
         self.records = Recording(writer, self.listener, self.learner, *shown)
 

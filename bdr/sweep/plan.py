@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bdr.assemble import plan_run
-from bdr.begun import about_library, other_code, refuse_other_defaults
+from bdr.begun import about_library, other_code, refuse_other_defaults, run_there
 from bdr.config import SCALED, Config, as_typed, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
@@ -102,15 +102,16 @@ def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str
 
 def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
     plan = plan_run(config, None, runs, data)
-    refuse_other_defaults(plan)
-    experiment = plan.experiment
+    experiment, there = plan.experiment, run_there(plan)
+    if there is not None:
+        refuse_other_defaults(plan, there)
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
         "device": experiment.device.type,
         "images": [sum(of_phase) for of_phase in plan.workload()],
-        "other_code": other_code(plan),
-        "other_library": is_begun(experiment.path) and bool(about_library(experiment.path)),
+        "other_code": other_code(plan, there) if there else [],
+        "other_library": bool(there and about_library(there)),
     }
 
 
