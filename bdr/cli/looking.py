@@ -10,11 +10,13 @@ import typer
 from bdr.cli.options import AsJson, Device, Root, RunPath, Weights
 from bdr.errors import UsageError
 
+Readout = Annotated[str | None, typer.Option(help="cnn or nme for all; each method's own if not given.")]
+
 
 def show(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs to compare.")],
     json: AsJson = False,
-    readout: Annotated[str | None, typer.Option(help="cnn or nme.")] = None,
+    readout: Readout = None,
     reference: Annotated[
         str | None, typer.Option(metavar="ROW", help="The row that gains are over, whatever it is.")
     ] = None,
@@ -30,11 +32,12 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Its heading.")] = "Class-incremental learning",
     figures: Annotated[Path | None, typer.Option(help="A folder for the plots as SVG and CSV files.")] = None,
+    readout: Readout = None,
 ) -> None:
     """Write one HTML page with tables and curves of the runs; it needs no network."""
     from bdr.commands.looking import report_runs
 
-    report_runs(runs, out, title, figures)
+    report_runs(runs, out, title, figures, readout)
 
 
 def figure(

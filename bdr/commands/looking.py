@@ -83,13 +83,17 @@ def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
         out.print(note, markup=False)
 
 
-def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | None = None) -> None:
+def report_runs(
+    paths: Sequence[Path], page: Path, title: str, figures: Path | None = None, readout: str | None = None
+) -> None:
     from bdr.report import write_figures, write_page
 
     runs, skipped = readable(paths)
-    out.print(f"written: {write_page(runs, page, title, skipped=skipped)}", markup=False, soft_wrap=True)
+    out.print(f"written: {write_page(runs, page, title, readout, skipped)}", markup=False, soft_wrap=True)
     if figures:
-        out.print(f"written: {len(write_figures(runs, figures))} files in {figures}", markup=False, soft_wrap=True)
+        out.print(
+            f"written: {len(write_figures(runs, figures, readout))} files in {figures}", markup=False, soft_wrap=True
+        )
 
 
 def draw_figure(which: str, paths: Sequence[Path], place: Path, formats: str | None, phase: int | None) -> None:

@@ -75,9 +75,9 @@ def nearest_to(group: Group, groups: list[Group]) -> Group | None:
 
 
 def named(wanted: str, groups: list[Group]) -> Group | None:
-    """The group of this label; else the only one of this method."""
+    """The group of this label, with its readout or without; else the only one of this method."""
     of_method = [group for group in groups if group.runs[0].title == wanted]
-    exact = [group for group in groups if group.label == wanted]
+    exact = [group for group in groups if wanted in (group.label, group.name)]
     return next(iter(exact or (of_method if len(of_method) == 1 else [])), None)
 
 

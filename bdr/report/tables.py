@@ -15,6 +15,7 @@ from bdr.report.conditions import as_facts, condition_notes
 from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes
 from bdr.report.pairing import paired_differences, references_of, unpaired_notes
 from bdr.report.protocols import cut_short
+from bdr.report.readouts import readout_notes
 from bdr.report.sheets import Sheet
 
 COLUMNS = {
@@ -52,7 +53,7 @@ def compare(runs: list[Run], readout: str | None = None, reference: str | None =
     ]
     values = [over_seeds(group.summaries) for group in groups]
     unpaired = [] if reference else unpaired_notes(groups, bases)
-    notes = [*protocol_notes(groups, runs), *unpaired, *condition_notes(groups, bases)]
+    notes = [*protocol_notes(groups, runs), *readout_notes(groups), *unpaired, *condition_notes(groups, bases)]
     return Comparison(groups, values, pairs, notes, bases, reference)
 
 
@@ -198,6 +199,7 @@ def _group_json(comparison: Comparison, place: int) -> dict[str, Any]:
     return {
         "method": group.label,
         "protocol": group.protocol,
+        "readout": group.told_readout,
         "seeds": [run.seed for run in group.runs],
         "runs": [str(run.path) for run in group.runs],
         "conditions": as_facts(group),
