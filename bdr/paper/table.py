@@ -105,6 +105,8 @@ def plain_row(judged: Judged) -> dict[str, Any]:
         "difference": rounded(judged.difference, digits),
         "gain_paper": gain.paper if gain else None,
         "gain_ours": rounded(gain.ours.mean, digits) if gain else None,
+        "gain_standard_error": rounded(gain.ours.spread, digits) if gain else None,
+        "gain_n": gain.ours.n if gain else None,
         "reason": judged.reason.text if judged.reason else None,
         "records": ";".join(str(run.path) for run in judged.runs.values()),
     }
