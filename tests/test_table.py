@@ -9,8 +9,8 @@ from test_reproduce import cell, trained
 
 from bdr.errors import UsageError
 from bdr.paper.cells import TABLES, cells_of
-from bdr.paper.latex import escaped
 from bdr.paper.table import write_table
+from bdr.report.latex import escaped
 
 
 @pytest.fixture

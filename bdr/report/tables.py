@@ -75,18 +75,21 @@ def with_spread(value: OverSeeds, sign: bool = False) -> str:
     return text if value.spread is None else f"{text} ± {number(value.spread)}"
 
 
-def comparison_sheets(comparison: Comparison, title: str = "Comparison") -> list[Sheet]:
+def comparison_sheets(comparison: Comparison, title: str | None = "Comparison") -> list[Sheet]:
     """A table a protocol, a row a method: mean ± spread over seeds, and the paired difference of the average.
 
-    One table alone has the given title, several have those of their protocols; the last one has the notes of all.
+    One table alone has the given title, several, and one without, are named after their protocols; the last one has
+    the notes of all.
     """
     sharing = by_protocol(comparison.groups)
-    alone = ", ".join([title, *cut_short(comparison.groups[0].runs[0].protocol)])
+    titles = [groups[0].protocol for groups in sharing]
+    if title is not None and len(sharing) == 1:
+        titles = [", ".join([title, *cut_short(comparison.groups[0].runs[0].protocol)])]
     header = ["method", "seeds", "average", *(["gain"] if _has_gains(comparison) else []), *list(COLUMNS.values())[1:]]
     rows = {id(group): row for group, row in zip(comparison.groups, _rows(comparison), strict=True)}
     sheets = [
-        Sheet(alone if len(sharing) == 1 else groups[0].protocol, header, [rows[id(group)] for group in groups])
-        for groups in sharing
+        Sheet(named, header, [rows[id(group)] for group in groups])
+        for named, groups in zip(titles, sharing, strict=True)
     ]
     return [*sheets[:-1], replace(sheets[-1], notes=[*_reading(comparison), *comparison.notes])]
 
