@@ -276,3 +276,9 @@ def spread(values: Sequence[float]) -> OverSeeds:
     """Mean, sample standard deviation and number of some values."""
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return OverSeeds(_mean(values), deviation, len(values))
+
+
+def paired(pairs: Sequence[tuple[float | None, float | None]]) -> OverSeeds:
+    """Mean difference of pairs of which both are there, with its standard error in place of the spread."""
+    mean, deviation, n = spread([a - b for a, b in pairs if a is not None and b is not None])
+    return OverSeeds(mean, None if deviation is None else deviation / n**0.5, n)

@@ -8,9 +8,8 @@ from bdr.describe import short
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.parts import resolve
-from bdr.records import Run
+from bdr.records import Run, far_better
 
-FAR = 20.0  # points of accuracy
 GROWN = 20.0  # a cosine scale that starts so needs no growing
 
 
@@ -27,8 +26,8 @@ def readout_of(run: Run, phase: int, asked: str | None = None) -> str:
 def advice(run: Run, phase: int = -1) -> str | None:
     """One line, where the readout by which a run is told is right far less often than another."""
     accuracy, told = run.phases[phase]["accuracy"], readout_of(run, phase)
-    best = max(accuracy, key=accuracy.__getitem__)
-    if accuracy[best] - accuracy[told] <= FAR:
+    best = far_better(accuracy, told)
+    if best is None:
         return None
     said = f"{best} is right for {accuracy[best]:.0f} % and {told} for {accuracy[told]:.0f} %"
     setting = scale_to_grow(run) if told == "cnn" else None

@@ -85,6 +85,12 @@ def make_run(folder, title="ucir", seed=1993, skill=0.8, height=1.0, phases=4, d
     return Run.open(writer.path)
 
 
+def read_by(run, nme=5.0):
+    """The run, read by nearest means too, which are right so many points more often."""
+    phases = [{**line, "accuracy": {**line["accuracy"], "nme": line["accuracy"]["cnn"] + nme}} for line in run.phases]
+    return Run(run.path, run.info, phases, run.done)
+
+
 def with_protocol(folder, title="ucir", seed=1993, settings=None, **facts):
     """A run under a protocol that is changed in some facts, or with settings of its own."""
     changed = {"protocol": {**PROTOCOL, **facts}, "fingerprint": f"{sorted(facts.items())}{settings}"}

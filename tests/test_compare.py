@@ -157,6 +157,12 @@ def test_a_check_of_nothing_says_how_to_begin(tmp_path):
     assert "none of the 6 runs is there yet" in found.err
 
 
+def test_several_methods_are_sent_to_a_sweep(tmp_path):
+    found = typed("compare", "ucir", "icarl", "--with", "bdr", "--runs", tmp_path)
+    assert found.code == 2
+    assert "to one method, and ucir, icarl are 2; for several: bdr sweep ucir icarl" in found.err
+
+
 def test_a_recipe_can_be_compared_too(tmp_path):
     words = ("--phases", "1", "--set", "stage.epochs=1", "--net", "runs:flat", "--device", "cpu", "--runs", tmp_path)
     for what in ("digits-cwd", "digits-cwd+la"):

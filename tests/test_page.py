@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from directories import CLASSES, make_run, with_protocol
+from directories import CLASSES, make_run, read_by, with_protocol
 
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs
 from bdr.report import compare, gather, write_page
-from bdr.report.findings import chosen, evidence, headline, proper, rows_of
+from bdr.report.findings import chosen, evidence, findings, headline, proper, rows_of
 from bdr.report.page import page, points_of_a_curve
 from bdr.report.results import sheets_with_p
 
@@ -126,6 +126,16 @@ def test_nothing_is_the_highest_where_a_method_was_trained_in_two_ways(tmp_path)
         rows = rows_of(comparison, comparison.groups[0].protocol)
         best = max(rows, key=lambda row: row.average)
         assert ("the highest of 3 methods" in headline(best, rows)) == words
+
+
+def test_a_finding_compares_rows_of_one_readout(tmp_path):
+    icarl = [read_by(with_protocol(tmp_path, title, readout="nme"), nme=90.0) for title in ("icarl", "icarl+bdr")]
+    others = [read_by(with_protocol(tmp_path, title)) for title in ("wa", "ucir", "bic")]
+    mixed, by_cnn = (re.sub("<[^>]*>", "|", findings(compare([*icarl, *others], name))) for name in (None, "cnn"))
+    assert mixed.count("read by nme") == mixed.count("read by cnn") == 1
+    assert "the highest of 3 methods" in mixed
+    assert "the highest of 6 methods" not in mixed
+    assert "read by" not in by_cnn
 
 
 def test_where_all_rows_have_settings_the_finding_is_a_gain_at_the_same_ones(tmp_path):

@@ -135,7 +135,7 @@ def test_a_scale_is_named_only_where_there_is_one_to_grow(run, tmp_path, changes
 
 
 def test_a_run_says_so_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("bdr.readouts.FAR", -1.0)
+    monkeypatch.setattr("bdr.records.reader.FAR", -1.0)
     words = ("--base", 6, "--step", 4, "--memory", "3/class", "--net", "small", "--device", "cpu", "--order", "natural")
     said = typed("run", "icarl", *words, "--set", "stage.epochs=1", "--phases", 1, "--out", tmp_path / "run").err
     assert " % and nme for " in said

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
-from directories import PROTOCOL, make_run, with_protocol
+from directories import PROTOCOL, make_run, read_by, with_protocol
 from rich.console import Console
 
 from bdr import api, describe
@@ -540,11 +540,52 @@ def test_a_note_says_that_gains_are_over_common_seeds_and_how_many_where_these_a
     assert fewer == "Gains are over the seeds that both have; of ucir+bdr, 1 of 3."
 
 
-def test_a_readout_that_is_not_the_usual_one_stands_in_the_label(tmp_path):
-    comparison = compare([with_protocol(tmp_path, "wa"), with_protocol(tmp_path, "icarl", readout="nme")])
-    assert [group.label for group in comparison.groups] == ["wa", "icarl (nme)"]
-    asked = compare([group.runs[0] for group in comparison.groups], "cnn")
-    assert [group.label for group in asked.groups] == ["wa", "icarl"]
+def labels_of(runs, readout=None):
+    return [group.label for group in group_runs(runs, readout)]
+
+
+def about_readouts(runs, readout=None):
+    return [note for note in compare(runs, readout).notes if "eadout" in note or "right far" in note]
+
+
+def test_rows_name_their_readouts_where_one_is_not_the_usual_one(tmp_path):
+    icarl, wa = read_by(with_protocol(tmp_path, "icarl", readout="nme")), read_by(with_protocol(tmp_path, "wa"))
+    assert labels_of([wa, icarl]) == ["wa (cnn)", "icarl (nme)"]
+    assert labels_of([wa, icarl], "cnn") == ["wa", "icarl"]
+    assert labels_of([icarl]) == ["icarl (nme)"]
+    assert labels_of([wa, with_protocol(tmp_path, "ucir")]) == ["wa", "ucir"]
+    # what was not read cannot be what a table tells
+    assert labels_of([with_protocol(tmp_path, "icarl", seed=1, readout="nme"), wa]) == ["icarl", "wa"]
+
+
+def test_a_note_says_that_readouts_differ_and_how_to_set_one(tmp_path):
+    given = {"icarl": "nme", "wa": "cnn", "ucir": "cnn"}
+    icarl, wa, ucir = (read_by(with_protocol(tmp_path, title, readout=name)) for title, name in given.items())
+    instead = "; --readout cnn or nme of bdr show and bdr report sets one for all."
+    assert about_readouts([icarl, wa]) == [f"Readouts differ (icarl: nme, wa: cnn){instead}"]
+    assert about_readouts([icarl, wa, ucir]) == [f"Readouts differ (icarl: nme, others: cnn){instead}"]
+    assert about_readouts([icarl, wa], "cnn") == about_readouts([wa, ucir]) == []
+    bare = with_protocol(tmp_path, "finetune")
+    assert "; --readout cnn of bdr show" in about_readouts([icarl, bare])[0]
+    assert [group["readout"] for group in as_json(compare([icarl, bare]))["groups"]] == ["nme", "cnn"]
+
+
+def test_a_note_says_where_another_readout_is_far_better(tmp_path):
+    wa, ucir = read_by(with_protocol(tmp_path, "wa"), nme=30.0), read_by(with_protocol(tmp_path, "ucir"), nme=19.0)
+    last = wa.phases[-1]["accuracy"]["cnn"]
+    told = f"At the end nme is right far more often than what is told: wa {last + 30:.0f} % (cnn {last:.0f} %)."
+    assert about_readouts([wa, ucir]) == [told]
+    assert about_readouts([wa, ucir], "cnn") == []
+    many = [read_by(with_protocol(tmp_path, f"own{i}"), nme=30.0) for i in range(5)]
+    assert about_readouts([ucir, *many]) == ["At the end nme is right far more often than what is told in 5 of 6 rows."]
+
+
+def test_a_reference_is_found_without_the_readout_that_its_row_names(tmp_path):
+    settings = [None, {"ucir": {"eta": 20}}]
+    ucirs = [with_protocol(tmp_path, "ucir", settings=each) for each in settings]
+    runs = [*ucirs, read_by(with_protocol(tmp_path, "icarl", readout="nme"))]
+    for named in ("ucir", "ucir (cnn)"):
+        assert {base.label for base in compare(runs, reference=named).references} == {"ucir (cnn)"}
 
 
 def test_a_row_with_settings_is_held_against_the_row_with_the_same_ones(tmp_path):

@@ -23,6 +23,7 @@ from bdr.paper.mapping import DATA, DER_NOTE, EXTRACTOR, SPECS, Reason, Wanted, 
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
 from bdr.paper.schedule import counted_seeds
+from bdr.paper.sheets import as_plain
 from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
 from bdr.recipes import PRUNED, RECIPES, configure
@@ -462,9 +463,11 @@ def test_a_gain_is_paired_over_common_seeds(tmp_path):
         trained(tmp_path / f"bare{seed}", bare, accuracy, seed)
     for seed, accuracy in {1993: 68.0, 1994: 69.2, 8: 99.0}.items():
         trained(tmp_path / f"bdr{seed}", with_bdr, accuracy, seed)
-    gain = judge_one(tmp_path, with_bdr).gain
+    found = judge_one(tmp_path, with_bdr)
+    gain = found.gain
     assert gain.paper == pytest.approx(2.21)
-    assert gain.ours.mean == pytest.approx(2.1)
+    # 2.0 and 2.2: their standard deviation is 0.14, the standard error of their mean 0.1
+    assert as_plain(found)["gain"]["ours"] == pytest.approx({"mean": 2.1, "standard_error": 0.1, "n": 2})
     assert (gain.ours.n, gain.verdict, [run.path.name for run in gain.runs.values()]) == (
         2,
         "reached",

@@ -9,8 +9,8 @@ from test_reproduce import cell, trained
 
 from bdr.errors import UsageError
 from bdr.paper.cells import TABLES, cells_of
-from bdr.paper.latex import escaped
 from bdr.paper.table import write_table
+from bdr.report.latex import escaped
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_ours_stands_under_the_paper_with_spread_seeds_difference_and_gain(two_s
     rows = table_rows(told("T4", "markdown", two_seeds, only="cifar100 & S=10 & cwd & !aanet"))
     assert [row[-1] for row in rows[1:]] == [
         *("67.05 ± 0.08", "66.50 ± 0.71 (2)", "−0.55"),  # noqa: RUF001
-        *("69.26 ± 0.09", "69.00 ± 1.41 (2)", "−0.26", "+2.21", "+2.50 ± 0.71 (2)"),  # noqa: RUF001
+        *("69.26 ± 0.09", "69.00 ± 1.41 (2)", "−0.26", "+2.21", "+2.50 ± 0.50 (2)"),  # noqa: RUF001
     ]
     assert [row[0] for row in rows[1:] if row[0]] == ["CwD", "CwD + BDR"]
     assert rows[0][-1] == "CIFAR-100 (B=50) Avg (S=10)"
@@ -93,8 +93,9 @@ def test_ours_stands_under_the_paper_with_spread_seeds_difference_and_gain(two_s
 def test_latex_says_the_same(two_seeds, told):
     text = told("T4", "latex", two_seeds, only="cifar100 & S=10 & cwd & !aanet")
     assert r"$69.00_{\pm 1.41}$\,(2)" in text
-    assert r"gain of BDR, ours & $+2.50_{\pm 0.71}$\,(2) \\" in text
+    assert r"gain of BDR, ours & $+2.50_{\pm 0.50}$\,(2) \\" in text
     assert r"difference & $-0.26$ \\" in text
+    assert r"ours is paired over common seeds, $\pm$ its standard error.\par" in text
 
 
 def test_csv_says_the_same_and_where_from(two_seeds, told):
@@ -102,6 +103,7 @@ def test_csv_says_the_same_and_where_from(two_seeds, told):
     assert len(rows) == 1
     found = {name: rows[0][name] for name in ("paper", "ours", "n", "difference", "gain_paper", "gain_ours")}
     assert found == dict(zip(found, ["69.26", "69.0", "2", "-0.26", "2.21", "2.5"], strict=True))
+    assert (rows[0]["gain_standard_error"], rows[0]["gain_n"]) == ("0.5", "2")
     assert rows[0]["records"].split(";") == [str(two_seeds / f"balanced-{seed}") for seed in (1993, 1994)]
 
 

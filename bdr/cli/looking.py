@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,19 +11,36 @@ import typer
 from bdr.cli.options import AsJson, Device, Root, RunPath, Weights
 from bdr.errors import UsageError
 
+Readout = Annotated[str | None, typer.Option(help="cnn or nme for all; each method's own if not given.")]
+
+
+class ShownAs(StrEnum):
+    text = "text"
+    latex = "latex"
+    markdown = "markdown"
+    csv = "csv"
+    json = "json"
+
 
 def show(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or folders of runs to compare.")],
     json: AsJson = False,
-    readout: Annotated[str | None, typer.Option(help="cnn or nme.")] = None,
+    readout: Readout = None,
     reference: Annotated[
         str | None, typer.Option(metavar="ROW", help="The row that gains are over, whatever it is.")
     ] = None,
+    format_: Annotated[
+        ShownAs | None, typer.Option("--format", help="As FILE's name ends if not given; else text.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="A file to write it into.")] = None,
 ) -> None:
-    """Show the table of a run, or compare several over their seeds."""
+    """Show the table of a run, or compare several over their seeds.
+
+    For example: bdr show runs, or bdr show runs --format latex -o table.tex
+    """
     from bdr.commands.looking import show_runs
 
-    show_runs(runs, json, readout, reference)
+    show_runs(runs, json, readout, reference, format_ and format_.value, out)
 
 
 def report(
@@ -30,11 +48,12 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Its heading.")] = "Class-incremental learning",
     figures: Annotated[Path | None, typer.Option(help="A folder for the plots as SVG and CSV files.")] = None,
+    readout: Readout = None,
 ) -> None:
     """Write one HTML page with tables and curves of the runs; it needs no network."""
     from bdr.commands.looking import report_runs
 
-    report_runs(runs, out, title, figures)
+    report_runs(runs, out, title, figures, readout)
 
 
 def figure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,6 +119,15 @@ def sweep(
     run_sweep(what, asked, Conditions(runs, jobs, until, stoppable), dry_run=dry_run)
 
 
+def the_only_method(named: Sequence[str]) -> str | None:
+    if len(named) > 1:
+        raise UsageError(
+            f"bdr compare adds plug-ins to one method, and {', '.join(named)} are {len(named)}; for several: "
+            f"bdr sweep {' '.join(named)}, which ends with a table of all"
+        )
+    return next(iter(named), None)
+
+
 def method_and_base(what: str | None, base: str | None) -> tuple[str, int | None]:
     """The method may be named by --base too: no number of classes is spelled like one."""
     if base is None or base.lstrip("-").isdecimal():
@@ -133,7 +143,7 @@ def method_and_base(what: str | None, base: str | None) -> tuple[str, int | None
 def compare(
     typed: dict[str, Any],
     what: Annotated[
-        str | None, typer.Argument(metavar="METHOD", help="What is added to: METHOD+PLUGIN+..., or a recipe.")
+        list[str] | None, typer.Argument(metavar="METHOD", help="What is added to: METHOD+PLUGIN+..., or a recipe.")
     ] = None,
     with_: Annotated[
         str, typer.Option("--with", help="What is added, a row each: none,la,focal+bdr.")
@@ -154,7 +164,7 @@ def compare(
 
     For example: bdr compare ucir+cwd --with none,la,reweight,bdr --seeds 1993,1994,1995
     """
-    method, first = method_and_base(what, base)
+    method, first = method_and_base(the_only_method(what or []), base)
     from bdr.sweep import Asked
     from bdr.sweep.compare import compare_plugins
     from bdr.terminal import Conditions, Manner

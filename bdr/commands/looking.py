@@ -55,20 +55,44 @@ def nothing_in(paths: Sequence[Path], skipped: Sequence[str]) -> BdrError:
     return UsageError(f"there is no run in {names}; make one with: bdr run ucir+cwd+bdr")
 
 
-def show_runs(paths: Sequence[Path], as_json: bool, readout: str | None, reference: str | None = None) -> None:
+def show_runs(
+    paths: Sequence[Path],
+    as_json: bool,
+    readout: str | None,
+    reference: str | None = None,
+    form: str | None = None,
+    file: Path | None = None,
+) -> None:
+    """On the terminal, or as text for other places; into a file, whose name may say in which form."""
     from bdr import report
 
+    if as_json and form not in (None, "json"):
+        raise UsageError(f"--json and --format {form} exclude each other: use one of them")
+    form = "json" if as_json else form or report.form_of(file, report.SUFFIXES.values(), usual="text")
     runs = gathered(paths)
     if len(runs) == 1 and not runs[0].phases:
         raise BdrError(f"{runs[0].path} has no finished phase yet; go on with: bdr resume {runs[0].path}")
     comparison = report.compare(runs, readout, reference)
-    if as_json:
-        print(json.dumps(report.as_json(comparison), indent=2))
+    alone = len(runs) == 1
+    if form == "text" and file is None:
+        if alone:
+            out.print(report.as_rich(report.run_sheet(runs[0], readout)))
+        else:
+            print_comparison(comparison)
         return
-    if len(runs) == 1:
-        out.print(report.as_rich(report.run_sheet(runs[0], readout)))
-    else:
-        print_comparison(comparison)
+    of_phases = alone and form != "json"
+    text = report.run_as(form, runs[0], readout) if of_phases else report.comparison_as(form, comparison)
+    hand_over(text, file)
+
+
+def hand_over(text: str, file: Path | None) -> None:
+    from bdr.report import write_text
+
+    if file is None:
+        print(text, end="")
+        return
+    write_text(file, text)
+    out.print(f"written: {file}", markup=False, soft_wrap=True)
 
 
 def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
@@ -83,13 +107,17 @@ def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
         out.print(note, markup=False)
 
 
-def report_runs(paths: Sequence[Path], page: Path, title: str, figures: Path | None = None) -> None:
+def report_runs(
+    paths: Sequence[Path], page: Path, title: str, figures: Path | None = None, readout: str | None = None
+) -> None:
     from bdr.report import write_figures, write_page
 
     runs, skipped = readable(paths)
-    out.print(f"written: {write_page(runs, page, title, skipped=skipped)}", markup=False, soft_wrap=True)
+    out.print(f"written: {write_page(runs, page, title, readout, skipped)}", markup=False, soft_wrap=True)
     if figures:
-        out.print(f"written: {len(write_figures(runs, figures))} files in {figures}", markup=False, soft_wrap=True)
+        out.print(
+            f"written: {len(write_figures(runs, figures, readout))} files in {figures}", markup=False, soft_wrap=True
+        )
 
 
 def draw_figure(which: str, paths: Sequence[Path], place: Path, formats: str | None, phase: int | None) -> None:

@@ -16,7 +16,7 @@ from bdr.paper.verdicts import Judged
 
 @dataclass(frozen=True)
 class Entry:
-    """A number with its spread, the seeds it is over, and the mark of its footnote; empty where nothing belongs."""
+    """A number with its spread or error, its seeds, and the mark of its footnote; empty where nothing belongs."""
 
     value: OverSeeds | None = None
     digits: int = 2
@@ -120,7 +120,7 @@ def notes_of(judged: Sequence[Judged], formula: str) -> list[str]:
     """How to read it: only what occurs in it."""
     seeds = "Ours: mean ± standard deviation over training seeds, their number in parentheses."
     missing = "A dash in ours: no run yet, or the reason that its letter names."
-    gains = "Gain of BDR: over the row without it; ours is paired over common seeds."
+    gains = "Gain of BDR: over the row without it; ours is paired over common seeds, ± its standard error."
     occurring = {
         seeds: any(each.values for each in judged),
         missing: any(not each.values for each in judged),

@@ -1,4 +1,4 @@
-"""A grid as LaTeX: booktabs, a float, notes below it."""
+"""A grid as LaTeX."""
 
 from __future__ import annotations
 
@@ -7,46 +7,21 @@ from itertools import groupby
 
 from bdr.paper.grid import Entry, Grid, Line
 from bdr.paper.layout import Names
+from bdr.report.latex import WIDE, escaped, in_a_float, row
 from bdr.report.tables import NOTHING, number
-
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "±": r"$\pm$",
-    "−": "$-$",  # noqa: RUF001
-    NOTHING: "--",
-    "β": r"$\beta$",
-    "✓": r"$\surd$",
-}
-WIDE = 4  # columns; more are set across the page and scaled to it
 
 
 def as_latex(grid: Grid) -> str:
-    wide = len(grid.columns) > WIDE
-    environment = "table*" if wide else "table"
-    lines = [
-        f"% needs \\usepackage{{booktabs{',graphicx' if wide else ''}}}",
-        f"\\begin{{{environment}}}[t]",
-        "\\centering",
-        f"\\caption{{{escaped(grid.title)}.}}",
-        f"\\label{{tab:bdr-{grid.table.lower()}}}",
-        r"\par\smallskip",
-        *([r"\resizebox{\linewidth}{!}{%"] if wide else [r"\footnotesize"]),
-        *tabular(grid),
-        *notes(grid),
-        f"\\end{{{environment}}}",
-    ]
-    return "\n".join(lines) + "\n"
+    marked = [f"$^{{{mark}}}$ {escaped(text)}" for mark, text in grid.footnotes.items()]
+    notes = [*map(escaped, grid.notes), *marked]
+    return in_a_float(
+        tabular(grid), escaped(grid.title), f"bdr-{grid.table.lower()}", notes, wide=len(grid.columns) > WIDE
+    )
 
 
 def tabular(grid: Grid) -> list[str]:
     names = len(grid.heads) + 1  # and what a line tells
-    body = [text for line in grid.lines for text in row(line)]
-    wide = len(grid.columns) > WIDE
+    body = [text for line in grid.lines for text in rows_of(line)]
     return [
         f"\\begin{{tabular}}{{{'l' * names}{'c' * len(grid.columns)}}}",
         r"\toprule",
@@ -54,7 +29,7 @@ def tabular(grid: Grid) -> list[str]:
         r"\midrule",
         *body,
         r"\bottomrule",
-        r"\end{tabular}" + ("}" if wide else ""),
+        r"\end{tabular}",
     ]
 
 
@@ -65,9 +40,9 @@ def header(grid: Grid, names: int) -> list[str]:
     for level in groups:
         spans = spans_of(grid.columns, level)
         cells = [f"\\multicolumn{{{count}}}{{c}}{{{escaped(name)}}}" for name, count in spans]
-        lines += [" & ".join([*[""] * names, *cells]) + r" \\", rules(spans, names)]
+        lines += [row([*[""] * names, *cells]), rules(spans, names)]
     own = [*grid.heads, "", *(column[last] for column in grid.columns)]
-    return [*lines, " & ".join(map(escaped, own)) + r" \\"]
+    return [*lines, row([escaped(name) for name in own])]
 
 
 def spans_of(columns: Sequence[Names], level: int) -> list[tuple[str, int]]:
@@ -84,10 +59,10 @@ def rules(spans: Sequence[tuple[str, int]], names: int) -> str:
     return " ".join(drawn)
 
 
-def row(line: Line) -> list[str]:
+def rows_of(line: Line) -> list[str]:
     cells = [*map(escaped, line.heads), escaped(line.what), *map(entry_text, line.entries)]
     above = [r"\midrule"] if line.ruled else [r"\addlinespace[2pt]"] if any(line.heads) else []
-    return [*above, " & ".join(cells) + r" \\"]
+    return [*above, row(cells)]
 
 
 def entry_text(entry: Entry) -> str:
@@ -101,13 +76,3 @@ def entry_text(entry: Entry) -> str:
     below = "" if spread is None else f"_{{\\pm {number(spread, entry.digits)}}}"
     count = f"\\,({entry.value.n})" if entry.value.n else ""
     return f"${text}{below}${count}{mark}"
-
-
-def notes(grid: Grid) -> list[str]:
-    texts = [*map(escaped, grid.notes), *(f"$^{{{mark}}}$ {escaped(text)}" for mark, text in grid.footnotes.items())]
-    below = [f"{text}\\par" for text in texts]
-    return [r"\par\smallskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright", *below, r"\end{minipage}"]
-
-
-def escaped(text: str) -> str:
-    return "".join(SPECIAL.get(sign, sign) for sign in text)

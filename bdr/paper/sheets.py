@@ -203,7 +203,7 @@ def plain_gain(judged: Judged) -> dict[str, Any] | None:
     gain = judged.gain
     if gain is None:
         return None
-    ours = {"mean": gain.ours.mean, "spread": gain.ours.spread, "n": gain.ours.n}
+    ours = {"mean": gain.ours.mean, "standard_error": gain.ours.spread, "n": gain.ours.n}
     base: dict[str, Any] = {"table": gain.base.table, "method": gain.base.method}
     base["records"] = {
         str(seed): {"value": gain.pairs[seed][1], "path": str(run.path)} for seed, run in gain.runs.items()

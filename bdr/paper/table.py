@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Sequence
 from itertools import groupby
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bdr.balance import FORMULAS
-from bdr.errors import BdrError, unknown
+from bdr.errors import unknown
 from bdr.paper.cells import EXTRA
 from bdr.paper.found import gather
 from bdr.paper.grid import Entry, Grid, grid_of
@@ -19,11 +17,11 @@ from bdr.paper.latex import as_latex
 from bdr.paper.reproduce import chosen, usual_folders
 from bdr.paper.sheets import digits_of
 from bdr.paper.verdicts import Judged, judge
-from bdr.records import write_atomically
+from bdr.report.forms import as_csv, form_of, rounded, write_text
 from bdr.report.sheets import Sheet, as_markdown
 from bdr.report.tables import number
 
-SUFFIXES = {".tex": "latex", ".md": "markdown", ".csv": "csv"}
+FORMS = ("latex", "markdown", "csv")
 
 
 def write_table(
@@ -41,23 +39,18 @@ def write_table(
     results = gather(folders or usual_folders())
     for warning in results.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    text = made(judge(cells, results, formula, tolerance=0.0), formula, form or form_of(file))
+    form = form or form_of(file, FORMS, usual="markdown")
+    text = made(judge(cells, results, formula, tolerance=0.0), formula, form)
     if file is None:
         print(text, end="")
         return
-    if not file.parent.is_dir():
-        raise BdrError(f"cannot write {file}: there is no folder {file.parent}")
-    write_atomically(file, text)
+    write_text(file, text)
     print(f"written: {file}")
-
-
-def form_of(file: Path | None) -> str:
-    return SUFFIXES.get(file.suffix.lower() if file else "", "markdown")
 
 
 def made(judged: Sequence[Judged], formula: str, form: str) -> str:
     if form == "csv":
-        return as_csv(judged)
+        return as_csv([plain_row(each) for each in judged])
     grids = [grid_of(list(some), formula) for _, some in groupby(judged, lambda each: each.cell.table)]
     write = {"latex": as_latex, "markdown": grid_as_markdown}[form]
     return "\n".join(write(grid) for grid in grids)
@@ -81,19 +74,10 @@ def entry_text(entry: Entry) -> str:
     return f"{number(entry.value.mean, entry.digits, entry.sign)}{spread}{count}{mark}"
 
 
-def as_csv(judged: Sequence[Judged]) -> str:
-    """A row a cell; numbers bare, nothing where there is none."""
-    rows = [plain_row(each) for each in judged]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def plain_row(judged: Judged) -> dict[str, Any]:
+    """A cell for a program."""
     cell, ours, gain = judged.cell, judged.ours, judged.gain
-    digits = digits_of(cell)
+    digits = digits_of(cell) + 2  # two more than a table shows: enough to calculate with
     return {
         **{name: getattr(cell, name) for name in ("table", "method", "dataset", "B", "S", "R", "memory", "metric")},
         **{name: cell.get(name) for name in EXTRA},
@@ -105,11 +89,8 @@ def plain_row(judged: Judged) -> dict[str, Any]:
         "difference": rounded(judged.difference, digits),
         "gain_paper": gain.paper if gain else None,
         "gain_ours": rounded(gain.ours.mean, digits) if gain else None,
+        "gain_standard_error": rounded(gain.ours.spread, digits) if gain else None,
+        "gain_n": gain.ours.n if gain else None,
         "reason": judged.reason.text if judged.reason else None,
         "records": ";".join(str(run.path) for run in judged.runs.values()),
     }
-
-
-def rounded(value: float | None, digits: int) -> float | None:
-    """Two digits more than a table shows: enough to calculate with."""
-    return None if value is None else round(value, digits + 2)

@@ -38,7 +38,8 @@ class Gain:
 
     @property
     def ours(self) -> OverSeeds:
-        return metrics.spread([value - other for value, other in self.pairs.values()])
+        """With its standard error, as in every other comparison."""
+        return metrics.paired(list(self.pairs.values()))
 
     @property
     def verdict(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "cl
 OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
 EXEMPLARS = "exemplars.json"
 LARGEST = 255  # a probability of 1 as it is stored
+FAR = 20.0  # points of accuracy between two readouts of one model
 OF_A_FILE = ("weights", "sha256")  # settings of a network that say where its weights lie, and which they are
 
 
@@ -147,6 +149,12 @@ class Run:
         arrays = load_npz(path)
         stored = [key for key in arrays if key.endswith("_probabilities")]
         return arrays | {key: arrays[key].astype(np.float32) / LARGEST for key in stored}
+
+
+def far_better(accuracy: Mapping[str, float], told: str) -> str | None:
+    """The readout that is right most often, where the one that is told is far behind it."""
+    best = max(accuracy, key=accuracy.__getitem__)
+    return best if accuracy[best] - accuracy[told] > FAR else None
 
 
 def open_whole(path: Path, begun: bool = False) -> Run:

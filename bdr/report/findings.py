@@ -1,4 +1,4 @@
-"""What the numbers say, in words: one finding a protocol, at the top of the page."""
+"""What the numbers say, in words, at the top of the page: a finding a protocol and readout."""
 
 from __future__ import annotations
 
@@ -85,16 +85,25 @@ def chosen(rows: Sequence[Row]) -> Row:
 
 
 def findings(comparison: Comparison) -> Html:
-    """A list of findings, a protocol each."""
+    """A list of findings, for each protocol one; where its rows differ in their readouts, one for each of these."""
     protocols = list(dict.fromkeys(group.protocol for group in comparison.groups))
-    found = [_finding(rows_of(comparison, protocol), protocol) for protocol in protocols]
+    found = [_finding(*part) for protocol in protocols for part in parted(rows_of(comparison, protocol), protocol)]
     return tag("ul", *found, class_="findings")
 
 
-def _finding(rows: Sequence[Row], protocol: str) -> Html:
+def parted(rows: Sequence[Row], protocol: str) -> list[tuple[list[Row], str]]:
+    """Rows that may be held against each other, and what they have in common: a better readout is no better method."""
+    readouts = list(dict.fromkeys(row.group.told_readout for row in rows))
+    if len(readouts) == 1:
+        return [(list(rows), protocol)]
+    alike = {readout: [row for row in rows if row.group.told_readout == readout] for readout in readouts}
+    return [(some, f"{protocol}, read by {readout}") for readout, some in alike.items()]
+
+
+def _finding(rows: Sequence[Row], where: str) -> Html:
     row = chosen(rows)
-    where = tag("p", protocol, class_="where")
-    return tag("li", where, tag("p", headline(row, rows), class_="what"), tag("p", evidence(row), class_="why"))
+    place = tag("p", where, class_="where")
+    return tag("li", place, tag("p", headline(row, rows), class_="what"), tag("p", evidence(row), class_="why"))
 
 
 def headline(row: Row, rows: Sequence[Row]) -> Html:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from bdr.metrics import summary
 from bdr.records import Run, differences
 from bdr.report.defaults import settings_in_full
-from bdr.report.labels import labelled
+from bdr.report.labels import labelled, readouts_named
 from bdr.report.protocols import (
     IN_A_WORD,
     TRAINING,
@@ -38,6 +38,16 @@ class Group:
     def told_best(self) -> Run:
         """The run that says most of what all were made with: the first one that has its settings written out."""
         return next((run for run in self.runs if run.info.get("settings")), self.runs[0])
+
+    @property
+    def told_readout(self) -> str:
+        """The readout that its numbers are of."""
+        return self.readout or self.runs[0].told_readout()
+
+    @property
+    def name(self) -> str:
+        """The label without the readout that it names where rows of its table differ in it."""
+        return self.label.replace(f" ({self.told_readout})", "", 1)
 
     def by_seed(self) -> dict[Hashable, dict[str, Any]]:
         """Summaries by what makes two runs of different methods a pair: the seed and the class order."""
@@ -86,11 +96,16 @@ def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:
     finished = [run for run in runs if run.done] or runs
     sharing = _partition(finished, protocol_key)
     titles = protocol_titles([comparable[0] for comparable in sharing])
+    pairs = zip(titles, sharing, strict=True)
+    return [group for title, comparable in pairs for group in _under_one_protocol(title, comparable, readout)]
+
+
+def _under_one_protocol(protocol: str, comparable: list[Run], readout: str | None) -> list[Group]:
+    with_readout = readouts_named(comparable, readout)
     return [
         _group(label, alike, protocol, readout)
-        for protocol, comparable in zip(titles, sharing, strict=True)
         for same_title in _partition(comparable, lambda run: run.title)
-        for label, alike in labelled(_alike(same_title), readout, _of_method(same_title[0], comparable))
+        for label, alike in labelled(_alike(same_title), with_readout, _of_method(same_title[0], comparable))
     ]
 
 

@@ -11,21 +11,28 @@ from bdr.report.defaults import has_part_of, settings_in_full, written_out
 from bdr.report.protocols import one_text
 from bdr.report.training import STAGE, training_told
 
+USUAL = "cnn"  # readout of most methods
 
-def labelled(parts: list[list[Run]], readout: str | None, of_method: Sequence[Run]) -> list[tuple[str, list[Run]]]:
+
+def labelled(parts: list[list[Run]], with_readout: bool, of_method: Sequence[Run]) -> list[tuple[str, list[Run]]]:
     """The runs of each row under its name; `of_method` are those of all rows of the method, with whatever plug-ins."""
     told = settings_told(of_method)
     named = [[f"{name}={value}" for name, value in told[part[0].path].items()] for part in parts]
-    labels = [" ".join([titled(part[0], readout), *settings]) for part, settings in zip(parts, named, strict=True)]
+    labels = [" ".join([titled(part[0], with_readout), *settings]) for part, settings in zip(parts, named, strict=True)]
     return [
         (f"{label} [{part[0].fingerprint}]" if labels.count(label) > 1 else label, part)
         for part, label in zip(parts, labels, strict=True)
     ]
 
 
-def titled(run: Run, readout: str | None) -> str:
-    """The method, and its readout where that is not the usual one and nobody asked for it."""
-    return run.title if readout or run.readout == "cnn" else f"{run.title} ({run.readout})"
+def titled(run: Run, with_readout: bool) -> str:
+    """`icarl`, or `icarl (nme)`"""
+    return f"{run.title} ({run.told_readout()})" if with_readout else run.title
+
+
+def readouts_named(comparable: Sequence[Run], asked: str | None) -> bool:
+    """Whether rows of a table name their readouts: where one is not the usual one, and nobody asked for it."""
+    return asked is None and any(run.told_readout() != USUAL for run in comparable)
 
 
 def settings_told(runs: Sequence[Run]) -> dict[Path, dict[str, Any]]:

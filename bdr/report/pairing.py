@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from bdr.errors import unknown
-from bdr.metrics import SCALARS, OverSeeds, spread
+from bdr.metrics import SCALARS, OverSeeds, paired
 from bdr.report.defaults import has_part_of, settings_in_full
 from bdr.report.groups import MOST_NAMED, Group, by_protocol
 from bdr.report.training import STAGE, method_of, training_apart
@@ -75,24 +74,18 @@ def nearest_to(group: Group, groups: list[Group]) -> Group | None:
 
 
 def named(wanted: str, groups: list[Group]) -> Group | None:
-    """The group of this label; else the only one of this method."""
+    """The group of this label, with its readout or without; else the only one of this method."""
     of_method = [group for group in groups if group.runs[0].title == wanted]
-    exact = [group for group in groups if group.label == wanted]
+    exact = [group for group in groups if wanted in (group.label, group.name)]
     return next(iter(exact or (of_method if len(of_method) == 1 else [])), None)
 
 
 def paired_differences(group: Group, base: Group) -> dict[str, OverSeeds]:
     """Mean difference to the base over the seeds that both have, with its standard error in place of the spread."""
-    return {key: _paired([(a[key], b[key]) for a, b in common_seeds(group, base)]) for key in SCALARS}
+    return {key: paired([(a[key], b[key]) for a, b in common_seeds(group, base)]) for key in SCALARS}
 
 
 def common_seeds(group: Group, base: Group) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The summaries of both, a pair for every seed that both have."""
     ours, theirs = group.by_seed(), base.by_seed()
     return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-
-
-def _paired(pairs: Sequence[tuple[float | None, float | None]]) -> OverSeeds:
-    found = spread([a - b for a, b in pairs if a is not None and b is not None])
-    error = None if found.spread is None else found.spread / math.sqrt(found.n)
-    return OverSeeds(found.mean, error, found.n)

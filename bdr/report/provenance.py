@@ -64,12 +64,12 @@ def _run_name(group: Group, run: Run, groups: list[Group]) -> str:
 
 def runs(groups: list[Group]) -> Html:
     """Configuration, fingerprint and phases of every run, folded."""
-    entries = [_run(run, _run_name(group, run, groups)) for group in groups for run in group.runs]
+    entries = [_run(run, _run_name(group, run, groups), group.readout) for group in groups for run in group.runs]
     reading = "Each with its fingerprint, code, command, device, versions, configuration, and a table of its phases."
     return section("How each run was made", card(*entries), reading=reading, name="runs")
 
 
-def _run(run: Run, name: str) -> Html:
+def _run(run: Run, name: str, readout: str | None) -> Html:
     state = "finished" if run.done else "not finished"
     return tag(
         "details",
@@ -79,7 +79,7 @@ def _run(run: Run, name: str) -> Html:
         *(_labelled(fact, run.info.get(fact)) for fact in ("command", "device", "versions")),
         _labelled("configuration", run.info.get("config")),
         _labelled("settings in full", run.info.get("settings") or None),
-        table(run_sheet(run), sortable=False),
+        table(run_sheet(run, readout), sortable=False),
     )
 
 

@@ -15,6 +15,7 @@ from bdr.report.conditions import as_facts, condition_notes
 from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes
 from bdr.report.pairing import paired_differences, references_of, unpaired_notes
 from bdr.report.protocols import cut_short
+from bdr.report.readouts import readout_notes
 from bdr.report.sheets import Sheet
 
 COLUMNS = {
@@ -52,7 +53,7 @@ def compare(runs: list[Run], readout: str | None = None, reference: str | None =
     ]
     values = [over_seeds(group.summaries) for group in groups]
     unpaired = [] if reference else unpaired_notes(groups, bases)
-    notes = [*protocol_notes(groups, runs), *unpaired, *condition_notes(groups, bases)]
+    notes = [*protocol_notes(groups, runs), *readout_notes(groups), *unpaired, *condition_notes(groups, bases)]
     return Comparison(groups, values, pairs, notes, bases, reference)
 
 
@@ -74,18 +75,21 @@ def with_spread(value: OverSeeds, sign: bool = False) -> str:
     return text if value.spread is None else f"{text} ± {number(value.spread)}"
 
 
-def comparison_sheets(comparison: Comparison, title: str = "Comparison") -> list[Sheet]:
+def comparison_sheets(comparison: Comparison, title: str | None = "Comparison") -> list[Sheet]:
     """A table a protocol, a row a method: mean ± spread over seeds, and the paired difference of the average.
 
-    One table alone has the given title, several have those of their protocols; the last one has the notes of all.
+    One table alone has the given title, several, and one without, are named after their protocols; the last one has
+    the notes of all.
     """
     sharing = by_protocol(comparison.groups)
-    alone = ", ".join([title, *cut_short(comparison.groups[0].runs[0].protocol)])
+    titles = [groups[0].protocol for groups in sharing]
+    if title is not None and len(sharing) == 1:
+        titles = [", ".join([title, *cut_short(comparison.groups[0].runs[0].protocol)])]
     header = ["method", "seeds", "average", *(["gain"] if _has_gains(comparison) else []), *list(COLUMNS.values())[1:]]
     rows = {id(group): row for group, row in zip(comparison.groups, _rows(comparison), strict=True)}
     sheets = [
-        Sheet(alone if len(sharing) == 1 else groups[0].protocol, header, [rows[id(group)] for group in groups])
-        for groups in sharing
+        Sheet(named, header, [rows[id(group)] for group in groups])
+        for named, groups in zip(titles, sharing, strict=True)
     ]
     return [*sheets[:-1], replace(sheets[-1], notes=[*_reading(comparison), *comparison.notes])]
 
@@ -198,6 +202,7 @@ def _group_json(comparison: Comparison, place: int) -> dict[str, Any]:
     return {
         "method": group.label,
         "protocol": group.protocol,
+        "readout": group.told_readout,
         "seeds": [run.seed for run in group.runs],
         "runs": [str(run.path) for run in group.runs],
         "conditions": as_facts(group),

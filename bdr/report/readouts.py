@@ -1,0 +1,68 @@
+"""By which readouts the rows of a comparison are told, and what a reader must know where these differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bdr.records import far_better
+from bdr.report.groups import MOST_NAMED, Group, by_protocol
+from bdr.report.training import method_of
+
+
+def readout_notes(groups: list[Group]) -> list[str]:
+    return [*_differing_note(groups), *_far_notes(groups)]
+
+
+def _differing_note(groups: list[Group]) -> list[str]:
+    """Numbers of different readouts may stand in one table; who compares them should know, and what to type."""
+    mixed = [group for each in by_protocol(groups) if len(_methods_by_readout(each)) > 1 for group in each]
+    if not mixed:
+        return []
+    by_number = sorted(_methods_by_readout(mixed).items(), key=lambda pair: len(pair[1]))
+    told = [f"{_counted(methods)}: {readout}" for readout, methods in by_number]
+    if len(by_number[-1][1]) > 1:
+        told[-1] = f"others: {by_number[-1][0]}"
+    instead = " or ".join(common_readouts(groups))
+    advice = f"; --readout {instead} of bdr show and bdr report sets one for all" if instead else ""
+    return [f"Readouts differ ({', '.join(told)}){advice}."]
+
+
+def _methods_by_readout(groups: Sequence[Group]) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = {}
+    for group in groups:
+        found.setdefault(group.told_readout, {})[method_of(group.runs[0])] = None
+    return {readout: list(methods) for readout, methods in found.items()}
+
+
+def _counted(methods: Sequence[str]) -> str:
+    return ", ".join(methods) if len(methods) < MOST_NAMED else f"{len(methods)} methods"
+
+
+def common_readouts(groups: Sequence[Group]) -> list[str]:
+    """Those by which every phase of every run was read."""
+    lines = [line["accuracy"] for group in groups for run in group.runs for line in run.phases]
+    return [name for name in lines[0] if all(name in line for line in lines)]
+
+
+def _far_notes(groups: Sequence[Group]) -> list[str]:
+    """For each readout the rows that it is right far more often for, at the end, than the one that they are told by."""
+    found: dict[str, list[str]] = {}
+    for group in groups:
+        accuracy, told = last_accuracies(group), group.told_readout
+        best = far_better(accuracy, told) if group.readout is None and told in accuracy else None
+        if best is not None:
+            found.setdefault(best, []).append(f"{group.name} {accuracy[best]:.0f} % ({told} {accuracy[told]:.0f} %)")
+    return [
+        f"At the end {best} is right far more often than what is told"
+        + (f": {', '.join(rows)}." if len(rows) < MOST_NAMED else f" in {len(rows)} of {len(groups)} rows.")
+        for best, rows in found.items()
+    ]
+
+
+def last_accuracies(group: Group) -> dict[str, float]:
+    """Percent after the last phase by each readout, the mean over the runs; only those that all of them have."""
+    lines = [run.phases[-1]["accuracy"] for run in group.runs]
+    shared = [name for name in lines[0] if all(line.get(name) is not None for line in lines)]
+    return {name: float(np.mean([line[name] for line in lines])) for name in shared}
