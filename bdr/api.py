@@ -31,7 +31,7 @@ from bdr.recipes import configure
 from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
 from bdr.rehearsal import rehearse
-from bdr.rereading import plan_of, with_weights
+from bdr.rereading import plan_of, test_images, with_weights
 from bdr.settings import as_recorded
 from bdr.trackers.follow import Following
 from bdr.trained import handed_out
@@ -142,6 +142,8 @@ def resume(
     """
     there = Run.open(Path(path))
     if there.whole:
+        if fields.get("root") is not None:
+            keep_root(plan_of(Path(path), data, **fields))
         tell_done(there, listener)
     else:
         plan = plan_of(Path(path), data, **fields)
@@ -198,13 +200,17 @@ def load(path: str | Path, phase: int | None = None, device: str = "auto", weigh
     pixels from 0 to 1 minus `mean` over `std`. `weights` is where the file lies now that the network was read from, if
     it was moved.
     """
-    run, where = Run.open(Path(path)), choose_device(device)
-    config = with_weights(run, as_recorded(run.info), weights)
+    run = Run.open(Path(path))
+    return load_as(run, kept_phase(run.path, phase), as_recorded(run.info).precision, device, weights)
+
+
+def load_as(run: Run, phase: int, precision: str, device: str, weights: str | Path | None) -> Method:
+    """The model after a phase that was kept, in this precision."""
+    where, config = choose_device(device), with_weights(run, as_recorded(run.info), weights)
     method = make_method(config, ImageShape(*run.info["image"]), make_plugins(config))
-    number = kept_phase(run.path, phase)
-    load_model(model_folder(run.path, number), method, where)
-    set_precision(method, choose_precision(config.precision, where), where)
-    return handed_out(method, run, number)
+    load_model(model_folder(run.path, phase), method, where)
+    set_precision(method, choose_precision(precision, where), where)
+    return handed_out(method, run, phase)
 
 
 def predict(
@@ -231,17 +237,24 @@ def predict(
 
 
 def evaluate(
-    path: str | Path, phase: int | None = None, data: DataSet | None = None, **fields: Any
+    path: str | Path,
+    phase: int | None = None,
+    data: DataSet | None = None,
+    root: str | Path | None = None,
+    device: str = "auto",
+    weights: str | Path | None = None,
 ) -> tuple[int, dict[str, Any]]:
-    """Predicts the test images anew with the model of a phase, and measures: nothing of the run is changed."""
-    plan, number = plan_of(Path(path), data, **fields), kept_phase(Path(path), phase)
-    experiment = plan.experiment
-    load_model(model_folder(Path(path), number), experiment.method, experiment.device)
-    experiment.learner.settle()
-    now_at = experiment.phases[number]
-    found: Predictions = predict_all(experiment.method, experiment.test, now_at.seen)
-    boundaries = [(p.old, p.seen) for p in experiment.phases[: number + 1]]
-    return number, measure(found, Phase(number, now_at.old, now_at.seen), boundaries)
+    """Predicts the test images anew with the model of a phase, and measures: nothing of the run is changed.
+
+    Of the data, test images are all that is needed. Where they are not those of the run, a warning says so.
+    """
+    run, number = Run.open(Path(path)), kept_phase(Path(path), phase)
+    test = test_images(run, number, data, root, choose_device(device))
+    method = load_as(run, number, str(run.protocol["precision"]), device, weights)
+    boundaries = [(line["old"], line["seen"]) for line in run.phases[: number + 1]]
+    old, seen = boundaries[-1]
+    found: Predictions = predict_all(method, test, seen)
+    return number, measure(found, Phase(number, old, seen), boundaries)
 
 
 def now() -> str:

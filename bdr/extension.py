@@ -13,7 +13,7 @@ import numpy as np
 from bdr.assemble import plan_run
 from bdr.config import SCALED, Config, changed, with_settings, with_stage_settings
 from bdr.data import DATASETS
-from bdr.data.exemplars import Found, Kept, checksums_of_classes, count_alike, find
+from bdr.data.exemplars import Found, Kept, count_alike, find
 from bdr.data.images import DataSet
 from bdr.data.pool import Store
 from bdr.describe import Extends, normalisation, owners, shared_facts, short
@@ -24,7 +24,7 @@ from bdr.frames import frame_of
 from bdr.loading import image_shape
 from bdr.plan import Plan
 from bdr.records import Run, kept_phase, model_checksum, other_code, other_library
-from bdr.rereading import classes_known, found_again, read_again
+from bdr.rereading import classes_known, found_again, read_again, tested_on_others
 from bdr.scenario import split_evenly
 
 # What may be another than in the run that is extended; all else made its network, its images or its exemplars.
@@ -206,11 +206,8 @@ def held_now(split: str, store: Store, lost: Sequence[Sequence[Kept]], by_place:
 
 def what_changed(run: Run, plan: Plan, found: Found) -> list[str]:
     """What is not as it was when the run trained, and may be meant."""
-    names, told = classes_known(run), run.exemplars(len(run.phases) - 1) or {"tests": {}}
-    sums = dict(zip(names, checksums_of_classes(plan.experiment.test, len(names)), strict=True))
-    others = [name for name in names if told["tests"].get(name, sums[name]) != sums[name]]
-    notes = []
-    if others:
+    names, notes = classes_known(run), []
+    if others := tested_on_others(run, plan.experiment.test, names):
         notes.append(
             f"warning: the test images of {shortened(others)} are not those that {run.path} was tested on: the numbers "
             "of its phases, which are taken over, are of other images than those that follow"

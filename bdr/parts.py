@@ -116,17 +116,18 @@ def filled_by(
         raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}; see {page}") from None
 
 
-def load_named(config: Config, only: Collection[str] = ()) -> DataSet:
+def load_named(config: Config, only: Collection[str] = (), test: bool = False) -> DataSet:
     """The data set that a configuration names, read from the folder that it names.
 
-    A folder of pictures may have got further classes since: `only` these are read, if it has them all.
+    A folder of pictures may have got further classes since: `only` these are read, if it has them all. It may have
+    lost its training images, which `test` does without.
     """
     name = config.data
     if name not in DATASETS and Path(name).is_dir():
         raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
     load = resolve("data set", name, DATASETS, DataSet)
     takes = inspect.signature(load).parameters
-    options: dict[str, Any] = {"only": only} if "only" in takes and name in DATASETS else {}
+    options: dict[str, Any] = {"only": only, "test_alone": test} if name == "imagefolder" else {}
     if "size" in takes:  # which is a fact of the run then
         return replace(loaded(load, config, size=config.size, **options), size=config.size)
     return loaded(load, config, **options)

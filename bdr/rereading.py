@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bdr.assemble import plan_run
 from bdr.config import Config, changed, with_setting
+from bdr.data.exemplars import checksums_of_classes
 from bdr.data.images import DataSet
 from bdr.data.pictures import EmptyFolder
-from bdr.describe import Extends
+from bdr.data.pool import Store
+from bdr.describe import Extends, normalisation
 from bdr.errors import UsageError, shortened
+from bdr.loading import store_of
 from bdr.parts import load_named, short
 from bdr.plan import Plan
 from bdr.records import Run
 from bdr.settings import as_recorded
+
+BY_PLACE = (
+    "leave the images of known classes as they were, or put test images into ROOT/test/CLASS, a folder of their own"
+)
 
 
 def found_again(run: Run) -> Config:
@@ -39,10 +50,13 @@ def is_there(root: str | None) -> bool:
     return root is None or Path(root).exists()
 
 
-def read_again(run: Run, config: Config, only: Collection[str] = ()) -> DataSet:
-    """The data set that a run names; of a folder of pictures `only` some classes, if it has all of these."""
+def read_again(run: Run, config: Config, only: Collection[str] = (), test: bool = False) -> DataSet:
+    """The data set that a run names; of a folder of pictures `only` some classes, if it has all of these.
+
+    With `test`, the test images are enough, where they have a folder of their own.
+    """
     try:
-        return load_named(config, only)
+        return load_named(config, only, test)
     except EmptyFolder as error:
         if error.folder.name not in (only or classes_known(run)):
             raise
@@ -52,6 +66,30 @@ def read_again(run: Run, config: Config, only: Collection[str] = ()) -> DataSet:
             raise
         kept = run.info.get("root", f"'{config.root}', seen from the folder that it was started in")
         raise UsageError(f"{error}; {run.path} was trained on {kept}: name it with --root") from None
+
+
+def test_images(run: Run, phase: int, data: DataSet | None, root: str | Path | None, device: torch.device) -> Store:
+    """Those of the classes that a run knew after a phase, in its order and normalised as it saw images."""
+    config = found_again(run) if root is None else changed(found_again(run), {"root": str(root)})
+    data = data if data is not None else read_again(run, config, only=list(map(str, run.info["classes"])), test=True)
+    refuse_other_classes(run, data, config)
+    mean, std = normalisation(run.info)
+    order = [data.classes.index(name) for name in run.info["classes"]]
+    store = store_of(data.test, replace(data, mean=mean, std=std), order, device)
+    names = run.info["classes"][: run.phases[phase]["seen"]]
+    if others := tested_on_others(run, store, names):
+        told = f"the test images of {shortened(others)} are not those that {run.path} was tested on"
+        if data.by_place:
+            raise UsageError(f"{told}: they are held out by their place, and some may have been trained on; {BY_PLACE}")
+        warnings.warn(f"{told}: the numbers are of other images than those of its records", stacklevel=2)
+    return store
+
+
+def tested_on_others(run: Run, test: Store, names: Sequence[str]) -> list[str]:
+    """Classes whose test images are not those that a run was tested on; none where it did not record them."""
+    told = (run.exemplars(len(run.phases) - 1) or {"tests": {}})["tests"]
+    sums = dict(zip(names, checksums_of_classes(test, len(names)), strict=True))
+    return [name for name in names if told.get(name, sums[name]) != sums[name]]
 
 
 def classes_known(run: Run) -> list[str]:
@@ -91,7 +129,11 @@ def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
 def why_not(there: Run, plan: Plan) -> str:
     differing = [k for k, v in plan.info["protocol"].items() if there.protocol.get(k) != v]
     if differing == ["source"]:
-        return f"the images of {plan.info['protocol']['data']} are not those it was trained on (another checksum)"
+        name = plan.info["protocol"]["data"]
+        return (
+            f"the images of {name} are not those it was trained on (another checksum): name the folder of those with "
+            f"--root; bdr evaluate {there.path} needs its test images alone, bdr predict none of them"
+        )
     return f"{', '.join(differing) or 'its configuration'} would differ"
 
 

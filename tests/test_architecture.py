@@ -67,7 +67,7 @@ RULES = {
     "begun": {"bdr.records", "bdr.config", "bdr.own_code", "bdr.settings", "bdr.plan"},
     "rereading": {
         *{"bdr.data", "bdr.records", "bdr.config", "bdr.describe", "bdr.parts", "bdr.settings"},
-        *{"bdr.assemble", "bdr.plan"},
+        *{"bdr.loading", "bdr.assemble", "bdr.plan"},
     },
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},

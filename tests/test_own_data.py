@@ -98,6 +98,10 @@ def test_other_images_under_the_same_name_are_noticed(there):
     typed("run", "ucir", *OWN, *SHORT)
     (there / "brightness.txt").write_text("50")
     code, _, said = typed("evaluate", the_run().path)
+    assert code == 0
+    assert "warning: the test images of" in said
+    assert "are not those that" in said
+    code, _, said = typed("resume", the_run().path, "--root", there)
     assert code == 2
     assert "the images of shades are not those it was trained on" in said
 

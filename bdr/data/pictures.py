@@ -48,8 +48,13 @@ def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
     root = Path(root)
     if not (os.path.isdir(root / "train") and subfolders(root / "train")):  # a class may be called "train"
         return root, None
-    tests = [root / name for name in ("test", "val") if os.path.isdir(root / name)]
-    return root / "train", tests[0] if tests else None
+    return root / "train", test_folder(root)
+
+
+def test_folder(root: Path) -> Path | None:
+    """Where test classes stand apart, if they do: a folder of folders, since a class may be called "test"."""
+    places = (root / name for name in ("test", "val"))
+    return next((place for place in places if place.is_dir() and subfolders(place)), None)
 
 
 def subfolders(folder: Path) -> list[Path]:

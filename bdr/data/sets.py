@@ -25,6 +25,7 @@ from bdr.data.pictures import (
     labelled_files,
     pictures,
     say_if_shrunk,
+    test_folder,
 )
 from bdr.data.published import folder_of, how_to_fetch, published, read
 from bdr.errors import BdrError, UsageError
@@ -67,13 +68,16 @@ def cifar100(root: Root | None) -> DataSet:
     return cifar("cifar100", root, CIFAR100)
 
 
-def imagefolder(root: Root | None, size: int = USUAL, only: Collection[str] = ()) -> DataSet:
+def imagefolder(root: Root | None, size: int = USUAL, only: Collection[str] = (), test_alone: bool = False) -> DataSet:
     """A folder of pictures, a folder a class, as RGB squares of `size` pixels; `only` these classes, if all are there.
 
-    Where some are not, all classes are read: whoever asked can then say what is there instead.
+    Where some are not, all classes are read: whoever asked can then say what is there instead. With `test_alone` no
+    training images are read where test images have a folder of their own.
     """
     if size < 1:
         raise UsageError(f"images of {size} pixels a side do not exist; use a size of 8 or more, such as 32")
+    if test_alone and root is not None and (tests := test_folder(Path(root))):
+        return tests_of(tests, size, only)
     train_at, test_at = folders_of(root)
     only = only if set(only) <= set(class_names(train_at)) else ()
     classes = class_names(train_at, only)
@@ -89,6 +93,14 @@ def imagefolder(root: Root | None, size: int = USUAL, only: Collection[str] = ()
         train, test = pictures([files, labelled_files(test_at, classes)], size)
     found = dataset("imagefolder", train, test, classes, IMAGENET, Augment(pad=size // 8, flip=True))
     return replace(found, size=size, by_place=test_at is None)
+
+
+def tests_of(folder: Path, size: int, only: Collection[str]) -> DataSet:
+    """The test images of a folder of pictures, without any to train on."""
+    only = only if set(only) <= set(class_names(folder)) else ()
+    classes = class_names(folder, only)
+    nothing, test = pictures([[], labelled_files(folder, classes)], size)
+    return replace(dataset("imagefolder", nothing, test, classes, IMAGENET, Augment(pad=0, flip=False)), size=size)
 
 
 def from_arrays(
