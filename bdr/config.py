@@ -112,6 +112,8 @@ def checked(
 def refusal(error: ValidationError, owner: str = "") -> UsageError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in (owner, *first["loc"]) if part != "")
+    if first["type"] == "missing":
+        return UsageError(f"{name} has no default, and needs a value: type --set {name}=VALUE")
     said = first["msg"].removeprefix("Value error, ")
     return UsageError(f"{name} = {first.get('input')!r} is not allowed: {said[0].lower()}{said[1:]}")
 

@@ -51,7 +51,7 @@ RULES = {
     "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
     "parts": {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
-        *{"bdr.config", "bdr.describe", "bdr.refusals"},
+        *{"bdr.config", "bdr.describe", "bdr.own_code", "bdr.refusals"},
     },
     "settings": {"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe", "bdr.parts"},
     "loading": {"bdr.types", "bdr.data", "bdr.config", "bdr.parts"},
