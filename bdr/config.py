@@ -212,7 +212,7 @@ def with_stage_settings(stage: Stage, *layers: Mapping[str, Any]) -> tuple[Stage
     notes = [
         f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}{fallen_together(stage, name)}"
         for name, value in scaled.items()
-        if value != getattr(stage, name)
+        if value != getattr(stage, name) and (name != "drops" or stage.schedule == "steps")  # others know none
     ]
     return replace(stage, **scaled), notes
 
