@@ -114,6 +114,8 @@ def checked(
 def refusal(error: ValidationError, owner: str = "") -> UsageError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in (owner, *first["loc"]) if part != "")
+    if first["type"] == "missing":
+        return UsageError(f"{name} has no default, and needs a value: type --set {name}=VALUE")
     said = first["msg"].removeprefix("Value error, ")
     return UsageError(f"{name} = {first.get('input')!r} is not allowed: {said[0].lower()}{said[1:]}")
 
@@ -212,7 +214,7 @@ def with_stage_settings(stage: Stage, *layers: Mapping[str, Any]) -> tuple[Stage
     notes = [
         f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}{fallen_together(stage, name)}"
         for name, value in scaled.items()
-        if value != getattr(stage, name)
+        if value != getattr(stage, name) and (name != "drops" or stage.schedule == "steps")  # others know none
     ]
     return replace(stage, **scaled), notes
 

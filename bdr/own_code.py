@@ -7,11 +7,14 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 HOME = Path(__file__).parent
+PYTHON = Path(sysconfig.get_path("stdlib"))
 SHORT = 12  # digits of a hash that a record has
 INSTALLED = {"site-packages", "dist-packages"}  # what lies there is told by its version, and is nobody's own
 
@@ -80,6 +83,20 @@ def files_at(place: Path) -> list[Path]:
 
 def is_installed(file: Path) -> bool:
     return not INSTALLED.isdisjoint(file.parts)
+
+
+def is_own(file: Path) -> bool:
+    """Not installed, not of Python, not of this package."""
+    return file.is_file() and not is_installed(file) and not any(map(file.is_relative_to, (PYTHON, HOME)))
+
+
+def told_with_place(error: Exception) -> str:
+    """`AttributeError in own.py, line 3: ...`: an error, with the last line of one's own that led to it."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__} in {error.filename}, line {error.lineno}: {error.msg}"
+    places = [place for place in traceback.extract_tb(error.__traceback__) if is_own(Path(place.filename))]
+    place = f" in {places[-1].filename}, line {places[-1].lineno}" if places else ""
+    return f"{type(error).__name__}{place}: {error}"
 
 
 def imports_of(file: Path) -> Iterator[str]:

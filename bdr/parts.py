@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
@@ -18,11 +18,12 @@ from bdr.data import DATASETS
 from bdr.data.images import DataSet
 from bdr.data.pool import evaluating
 from bdr.describe import short
-from bdr.errors import UsageError, unknown
+from bdr.errors import ALIKE, UsageError, nearest, unknown
 from bdr.methods import METHODS, Method
 from bdr.methods.base import Correction
 from bdr.nets import NETS, Backbone, Features, MakeNetwork, Network
 from bdr.nets.base import DECIDED_BY_METHODS, H
+from bdr.own_code import told_with_place
 from bdr.plugins import PLUGINS, Plugin
 from bdr.refusals import check_order, check_roles, check_seams
 from bdr.seeding import seed_of
@@ -51,17 +52,45 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     module, _, attribute = name.partition(":")
     if not module or not attribute:
         raise UsageError(f"{kind} '{name}' is not like package.module:Name")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise UsageError(f"{kind} '{name}': cannot import {module} ({error}); is it on PYTHONPATH?") from None
-    except AttributeError:
-        raise UsageError(f"{kind} '{name}': {module} has no {attribute}") from None
-    if not callable(found) or (isinstance(found, type) and not issubclass(found, base)):
+    refuse_path(kind, module, attribute)
+    home = imported(module, f"{kind} '{name}'")
+    if not hasattr(home, attribute):
+        there = [each for each, value in vars(home).items() if fits(value, base) and value is not base]
+        near = nearest(attribute, there, ALIKE)
+        hint = f": did you mean '{near}'?" if near else ""
+        raise UsageError(f"{kind} '{name}': {module} has no {attribute}{hint}")
+    found = getattr(home, attribute)
+    if not fits(found, base):
         wanted = f"{base.__module__.removesuffix('.base')}.{base.__name__}"
         raise UsageError(f"'{name}' is not a {kind}: {found!r} does not derive from {wanted}; see {PAGES[kind]}")
     refuse_unfinished(found, PAGES[kind])
     return found
+
+
+def refuse_path(kind: str, module: str, attribute: str) -> None:
+    """`./own.py`, `own.py`, `.own`: a module is named as an import names it, and found from a folder of PYTHONPATH."""
+    if "/" not in module and not module.startswith(".") and not module.endswith(".py"):
+        return
+    file = Path(module.removesuffix(".py"))
+    raise UsageError(
+        f"{kind} '{module}:{attribute}' is not like package.module:Name: type {file.name.lstrip('.')}:{attribute}, "
+        f"and PYTHONPATH={file.parent} before the command"
+    )
+
+
+def imported(module: str, wanted: str) -> ModuleType:
+    """A module of one's own. What goes wrong inside of it is told with its place: it is the module's own error."""
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise UsageError(f"{wanted}: cannot import {module} ({error}); is it on PYTHONPATH?") from None
+        raise UsageError(f"{wanted}: {told_with_place(error)}") from error
+
+
+def fits(found: Any, base: type) -> bool:
+    """Whether it may be what is wanted: a class derived from `base`, or what may make one."""
+    return callable(found) and (not isinstance(found, type) or issubclass(found, base))
 
 
 def refuse_unfinished(found: Any, page: str) -> None:

@@ -14,8 +14,9 @@ from bdr.data.images import DataSet, Images
 from bdr.data.memory import EVERYTHING, Quota
 from bdr.describe import owners
 from bdr.errors import UsageError, nearest, unknown
-from bdr.methods import Method
-from bdr.plugins import Plugin
+from bdr.methods import METHODS, Method
+from bdr.nets import NETS
+from bdr.plugins import PLUGINS, Plugin
 from bdr.types import Phase, Stage, has_name
 
 ALIKE = 0.75  # how much the name of a method is like that of a seam which it may be meant for
@@ -25,7 +26,18 @@ def check_settings(config: Config) -> None:
     known = owners(config)
     for owner in config.settings:
         if owner not in known:
-            raise unknown("part of this run with settings", owner, [*known, "stage", "augment"])
+            error = unknown("part of this run with settings", owner, [*known, "stage", "augment"])
+            raise UsageError(f"{error}; {name_it}") if (name_it := how_to_name(owner, config)) else error
+
+
+def how_to_name(part: str, config: Config) -> str | None:
+    """What to type for a run to have a part that there is, and that this one lacks."""
+    instead = {
+        **dict.fromkeys(NETS, f"--net {part}"),
+        **dict.fromkeys(PLUGINS, f"{config.title}+{part}"),
+        **dict.fromkeys(METHODS, "+".join([part, *config.plugins])),
+    }
+    return f"to have '{part}' name it: {instead[part]}" if part in instead else None
 
 
 def check_seams(part: Method | Plugin, name: str, base: type[nn.Module]) -> None:

@@ -48,10 +48,10 @@ RULES = {
     "recipes": {"bdr.types", "bdr.config", "bdr.frames", "bdr.methods", "bdr.plugins"},
     "own_code": set(),
     "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.records", "bdr.config", "bdr.own_code"},
-    "refusals": {"bdr.types", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
+    "refusals": {"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe"},
     "parts": {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
-        *{"bdr.config", "bdr.describe", "bdr.refusals"},
+        *{"bdr.config", "bdr.describe", "bdr.own_code", "bdr.refusals"},
     },
     "settings": {"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.describe", "bdr.parts"},
     "loading": {"bdr.types", "bdr.data", "bdr.config", "bdr.parts"},
@@ -102,7 +102,7 @@ RULES = {
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
     "commands": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
-        *{"bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
+        *{"bdr.types", "bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
         *{"bdr.plan", "bdr.extension", "bdr.readouts"},
     },

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import resource
+import shlex
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -14,8 +15,12 @@ import numpy as np
 import pytest
 from small import OWN_MAKERS, make_flat
 from test_cli import SHORT, WHOLE, tree, typed
+from typer.main import get_command
 
 import bdr
+from bdr.cli import COMMANDS, DATA_COMMANDS, app
+from bdr.cli.bench import bench_app
+from bdr.cli.hints import Hinting
 from bdr.config import fields_of
 from bdr.data import DATASETS
 from bdr.data.published import PUBLISHED, md5_of
@@ -115,6 +120,83 @@ def test_unknown_commands_and_options_are_refused_with_the_usage(refused, words)
     assert "Usage" in refused(USAGE, *words)
 
 
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["run", "ucir+bdr", "--epochs", "3"], "run has no option --epochs: type --set stage.epochs=VALUE"),
+        (["run", "ucir", "--epoch", "3"], "type --set stage.epochs=VALUE"),
+        (["run", "ucir", "--lr=0.1"], "type --set stage.lr=VALUE"),
+        (["run", "ucir", "--learning-rate", "0.1"], "type --set stage.lr=VALUE"),
+        (["run", "ucir", "--batch-size", "64"], "type --set stage.batch=VALUE"),
+        (["run", "ucir", "--weight-decay", "0"], "type --set stage.weight_decay=VALUE"),
+        (["run", "ucir", "--pad", "2"], "type --set augment.pad=VALUE"),
+        (["run", "ucir", "--statistics", "der"], "type --set statistics=VALUE"),
+        (["run", "ucir+bdr", "--tau", "1"], "type --set bdr.tau=VALUE"),
+        (["run", "--method", "ucir"], "run has no option --method: it takes WHAT (METHOD+PLUGIN+..., a recipe"),
+        (["sweep", "ucir", "--epochs", "3"], "type --set stage.epochs=VALUE"),
+        (["compare", "ucir", "--lr", "3"], "type --set stage.lr=VALUE"),
+        (["extend", "runs", "--keep", "all"], "type --set keep=VALUE"),
+        (["bench", "growth", "--epochs", "3"], "type --set stage.epochs=VALUE"),
+    ],
+)
+def test_a_setting_in_place_of_an_option_is_told_how_it_is_typed(refused, words, instead):
+    assert instead in refused(USAGE, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "ucir", "--bse", "4"], "--base"),
+        (["sweep", "ucir", "--seed", "3"], "--seeds"),
+        (["run", "ucir", "--tau", "1"], "No such option: --tau"),  # bdr is no part of it
+        (["run", "ucir", "--dropout", "1"], "No such option: --dropout"),
+        (["run", "ucir", "--base"], "requires an argument"),
+        (["show", "runs", "--epochs", "1"], "No such option: --epochs"),  # it has no --set
+    ],
+)
+def test_where_no_setting_is_like_it_typer_says_what_it_can(refused, words, said):
+    assert said in refused(USAGE, *words)
+
+
+@pytest.mark.parametrize("spelt", [["stage.epochs", "3"], ["stage.epochs=", "3"], ["stage.epochs", "=3"]])
+def test_a_setting_in_two_words_is_told_to_be_one(refused, spelt):
+    said = "--set takes NAME=VALUE without spaces: type --set stage.epochs=3"
+    assert said in refused(USAGE, "run", "ucir", "--set", *spelt)
+    assert said in refused(USAGE, "run", "--set", *spelt, "ucir")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["list", "runs", "there"],
+            "list takes WHAT (methods, plugins, data, nets, recipes, runs), and nothing else: ",
+        ),
+        (["list", "runs", "there"], "there is too much"),
+        (["run", "ucir", "bdr"], "run takes WHAT (METHOD+PLUGIN+..., a recipe, or package.module:MyMethod+bdr), and"),
+        (["resume", "one", "two"], "resume takes RUN (A run directory, as printed by bdr run), and nothing else: two"),
+        (["doctor", "me", "too"], "doctor takes no argument: me too is too much"),
+        (["data", "fetch", "cifar10", "there"], "fetch takes NAME (cifar10 or cifar100), and nothing else: there is"),
+    ],
+)
+def test_an_argument_too_many_is_told_what_the_command_takes(refused, words, said):
+    assert said in refused(USAGE, *words)
+
+
+@pytest.mark.parametrize("folder", ["my runs", "runs"])
+def test_a_folder_of_runs_in_place_of_an_option_is_told_which(refused, tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    assert f"nothing else: bdr list runs --runs {shlex.quote(folder)}" in refused(USAGE, "list", "runs", folder)
+
+
+def test_every_command_can_say_what_it_takes():
+    groups = [get_command(app)]
+    groups += [group for group in groups[0].commands.values() if hasattr(group, "commands")]
+    every = [command for group in groups for command in group.commands.values() if command not in groups]
+    assert len(every) == len({*COMMANDS.values(), *DATA_COMMANDS.values(), *bench_app.registered_commands})
+    assert all(isinstance(command, Hinting) and "None" not in command.taken() for command in every)
+
+
 def test_a_run_of_nothing_is_told_what_to_name(refused):
     said = refused(USAGE, "run")
     assert "name what to run, for example: bdr run ucir+cwd+bdr" in said
@@ -137,6 +219,9 @@ def test_a_run_of_nothing_is_told_what_to_name(refused):
         ("ucir.etta=1", "no setting of ucir 'etta'"),
         ("augment.pads=1", "no setting of augment 'pads'; there are additive, brightness, contrast, flip, pad,"),
         ("la.tau=1", "no part of this run with settings 'la'"),
+        ("cwd.coefficient=1", "; to have 'cwd' name it: ucir+bdr+cwd"),
+        ("icarl.outputs=100", "; to have 'icarl' name it: icarl+bdr"),
+        ("resnet32.width=1", "; to have 'resnet32' name it: --net resnet32"),
         ("stage.optimizer=adam", "there are adamw, sgd: did you mean 'adamw'?"),
         ("stage.schedule=step", "there are constant, cosine, steps"),
         ("stage.draw=none", "there are all, fresh, held, memory, rarest, uniform"),

@@ -28,7 +28,7 @@ from bdr.engine.checkpoint import read_state
 from bdr.methods import METHODS
 from bdr.nets import NETS
 from bdr.plugins import PLUGINS
-from bdr.recipes import RECIPES
+from bdr.recipes import RECIPES, configure
 from bdr.records import Run
 
 SMALL = ("--base", "4", "--step", "3", "--memory", "3/class", "--device", "cpu")
@@ -284,6 +284,14 @@ def test_other_epochs_scale_the_drops_and_say_so(tmp_path):
     said = typed("run", "ucir", *SMALL, "--set", "stage.epochs=10", "--dry-run", "--runs", tmp_path)
     assert "main.drops scaled with the epochs: (12, 17) -> (6, 8)" in said.err
     assert printed("--set", "stage.epochs=10")["stage"]["drops"] == [6, 8]
+
+
+def test_what_has_no_effect_is_scaled_in_silence():
+    config, notes = configure("dytox", "cifar100", [("stage.epochs", 100)])
+    assert (config.stage.schedule, config.stage.drops) == ("cosine", (16, 24))  # as records have always had it
+    assert notes == ["main.warmup scaled with the epochs: 5 -> 1"]
+    settings = [("stage.epochs", 10), ("stage.schedule", "constant")]
+    assert configure("ucir", "digits", settings)[1] == []
 
 
 def test_a_rate_holds_for_an_epoch_before_it_drops():

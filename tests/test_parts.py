@@ -1,5 +1,7 @@
 """From names to parts: what a part is handed is no setting of it, and everything else in its signature is."""
 
+import re
+
 import pytest
 from runs import Flat, flat, plan
 from torch import nn
@@ -8,6 +10,7 @@ from bdr.errors import UsageError
 from bdr.methods import Method
 from bdr.methods.icarl import ICaRL
 from bdr.nets import Backbone, Features, LinearHead
+from bdr.parts import resolve
 from bdr.plugins import Plugin
 
 FLAT = {"net": "runs:flat"}
@@ -52,6 +55,17 @@ class Deciding(Method):
 
 class Unfinished(Method):
     """It has forgotten what it is for."""
+
+
+class Needy(Plugin):
+    """It has a setting without a default, and says of none what kind it is."""
+
+    def __init__(self, strength):
+        super().__init__()
+        self.strength = strength
+
+    def classify(self, inner, out, y):
+        return self.strength * inner(out, y)
 
 
 class NoSuper(Plugin):
@@ -216,12 +230,91 @@ def test_a_net_that_does_not_take_what_it_is_handed_says_so(tmp_path):
         made(tmp_path, "ucir", net="test_parts:bare")
 
 
+def test_a_setting_without_a_default_is_asked_for_by_name(tmp_path):
+    said = "^Needy.strength has no default, and needs a value: type --set Needy.strength=VALUE$"
+    with pytest.raises(UsageError, match=said):
+        made(tmp_path, "ucir+test_parts:Needy")
+    assert made(tmp_path, "ucir+test_parts:Needy", ("Needy.strength", 2)).plugins[0].strength == 2
+
+
 def test_a_class_that_leaves_out_what_is_asked_of_it_is_told_what(tmp_path):
     said = r"Unfinished lacks loss\(batch, phase, classify\); see docs/add-a-method.md"
     with pytest.raises(UsageError, match=said):
         made(tmp_path, "test_parts:Unfinished")
     with pytest.raises(UsageError, match=r"Shapeless lacks forward\(x\); see docs/add-a-network.md"):
         made(tmp_path, "ucir", net="test_parts:Shapeless")
+
+
+# Names of one's own code
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead", "folder"),
+    [
+        ("./own.py:P", "own:P", "."),
+        ("own.py:P", "own:P", "."),
+        (".own:P", "own:P", "."),
+        ("..own:P", "own:P", "."),
+        ("pack.own.py:P", "pack.own:P", "."),
+        ("code/own.py:P", "own:P", "code"),
+        ("../own:P", "own:P", ".."),
+        ("/code/own.py:P", "own:P", "/code"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["method", "plug-in", "net", "data set"])
+def test_a_file_in_place_of_a_module_is_told_what_to_type(kind, typed, instead, folder):
+    with pytest.raises(UsageError) as refused:
+        resolve(kind, typed, {}, Plugin)
+    assert str(refused.value) == (
+        f"{kind} '{typed}' is not like package.module:Name: type {instead}, and PYTHONPATH={folder} before the command"
+    )
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """Writes a module that can be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name, text):
+        file = tmp_path / f"{name}.py"
+        file.write_text(text)
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import torch\n\nP = torch.nope\n", "AttributeError in {}, line 3: module 'torch' has no attribute 'nope'"),
+        ("from bdr.methods import Nope\n", "ImportError in {}, line 1: cannot import name 'Nope' from 'bdr.methods'"),
+        ("import nowhere\n", "ModuleNotFoundError in {}, line 1: No module named 'nowhere'"),
+        ("import json\n\njson.loads('')\n", "JSONDecodeError in {}, line 3: Expecting value"),
+        ("x = 1\ndef f(:\n", "SyntaxError in {}, line 2: invalid syntax"),
+    ],
+)
+def test_what_goes_wrong_inside_of_a_module_is_told_with_its_place(own_module, text, said):
+    file = own_module("own_that_fails", text)
+    with pytest.raises(UsageError) as refused:
+        resolve("plug-in", "own_that_fails:P", {}, Plugin)
+    assert str(refused.value).startswith(f"plug-in 'own_that_fails:P': {said.format(file)}")
+    assert refused.value.__cause__ is not None  # Python shows the way there, too
+
+
+def test_what_goes_wrong_in_a_module_that_a_module_imports_is_told_with_its_own_place(own_module):
+    file = own_module("own_helper", "1 / 0\n")
+    own_module("own_that_fails", "import own_helper\n")
+    with pytest.raises(UsageError, match=f"ZeroDivisionError in {re.escape(str(file))}, line 1: division by zero"):
+        resolve("method", "own_that_fails:P", {}, Method)
+
+
+def test_a_misspelt_class_is_told_the_nearest_that_would_do():
+    with pytest.raises(UsageError, match="test_parts has no Deciden: did you mean 'Deciding'"):
+        resolve("method", "test_parts:Deciden", {}, Method)
+    with pytest.raises(UsageError, match="test_parts has no Shapd: did you mean 'Shaped'"):
+        resolve("plug-in", "test_parts:Shapd", {}, Plugin)
+    with pytest.raises(UsageError, match=r"test_parts has no Pluggin$"):  # a base is there, and none of one's own
+        resolve("plug-in", "test_parts:Pluggin", {}, Plugin)
 
 
 @pytest.mark.parametrize("what", ["ucir+test_parts:NoSuper", "test_parts:NoSuperEither"])

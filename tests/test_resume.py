@@ -1,5 +1,6 @@
 """A run that was stopped, by whom and wherever, ends where the whole one does: bit for bit."""
 
+import json
 import os
 import random
 import shutil
@@ -32,7 +33,7 @@ from bdr.engine.listen import Listener
 from bdr.engine.run import Experiment
 from bdr.methods import METHODS
 from bdr.nets import Teacher
-from bdr.records import RunWriter
+from bdr.records import Run, RunWriter
 
 FLAT = {"net": "runs:flat"}
 OWN, RESTLESS, TURNS = "runs:TwoStages", "runs:Restless", "runs:TakesTurns"
@@ -529,6 +530,17 @@ def test_the_same_command_on_an_unfinished_run_goes_on_with_it(stopped, whole_fl
     assert (code, f"going on with {stopped}" in said) == (0, True)
     assert ("phase 0 of 0..2" in said, "phase 1 of 0..2: 7 classes" in said) == (False, True)
     assert_equal(stopped, whole_flat)
+
+
+def test_a_run_of_a_gpu_goes_on_and_is_evaluated_on_a_cpu_as_precisely(tmp_path, bdr):
+    path = train_until(HALF_WAY, tmp_path / "run", precision="bf16", **FLAT)
+    info = json.loads((path / "run.json").read_text())
+    info["config"]["precision"] = "auto"  # which is bf16 on a GPU
+    (path / "run.json").write_text(json.dumps(info))
+    assert bdr("resume", path)[0] == 0
+    there = Run.open(path)
+    assert (there.done, there.protocol["precision"]) == (True, "bf16")
+    assert api.evaluate(path)[1]["accuracy"] == there.phases[-1]["accuracy"]
 
 
 @pytest.mark.parametrize("again", ["resume", "run"])

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from bdr.cli.bench import bench_app
+from bdr.cli.hints import Hinting
 from bdr.cli.looking import evaluate, figure, log, predict, report, show, watch
 from bdr.cli.papers import reproduce, table
 from bdr.cli.training import compare, demo, extend, resume, run, sweep
@@ -45,7 +45,7 @@ DATA_COMMANDS: dict[str, Callable[..., None]] = {"fetch": data_fetch, "verify": 
 BY_PLACE = ("show", "report", "figure", "watch", "log", "table")  # commands that are given runs without an option
 
 
-class RunsByPlace(TyperCommand):
+class RunsByPlace(Hinting):
     """A command that has no --runs, which others have: whoever types it is told what to type instead."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer may bring its own click, and its contexts
@@ -68,9 +68,9 @@ data_app = typer.Typer(no_args_is_help=True, help="Fetch published data sets, an
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 for name, command in COMMANDS.items():
-    app.command(name, cls=RunsByPlace if name in BY_PLACE else None)(command)
+    app.command(name, cls=RunsByPlace if name in BY_PLACE else Hinting)(command)
 for name, command in DATA_COMMANDS.items():
-    data_app.command(name)(command)
+    data_app.command(name, cls=Hinting)(command)
 
 
 def version(shown: bool) -> None:

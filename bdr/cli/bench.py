@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bdr.cli.hints import Hinting
 from bdr.cli.options import Device, Settings, typed_fields
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def bench(context: typer.Context) -> None:
         bench_steps()
 
 
-@bench_app.command("steps")
+@bench_app.command("steps", cls=Hinting)
 def bench_steps(
     what: Annotated[list[str] | None, typer.Argument(help="Cases; the others are compared to the first.")] = None,
     engine: Annotated[list[str] | None, typer.Option(help="eager, compile, graph; may be given several times.")] = None,
@@ -57,7 +58,7 @@ def bench_steps(
     measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out, analyse, phase, as_trained)
 
 
-@bench_app.command("kernels")
+@bench_app.command("kernels", cls=Hinting)
 def bench_kernels(
     what: Annotated[str, typer.Argument(help="The case.")] = "ucir+bdr",
     phase: Annotated[int, typer.Option(help="The phase; 0 is the first.", min=0)] = 1,
@@ -78,7 +79,7 @@ def bench_kernels(
     show_kernels(*measure(what, phase, device or "auto", engine, net, batch, steps, as_trained), top, out)
 
 
-@bench_app.command("herding")
+@bench_app.command("herding", cls=Hinting)
 def bench_herding(
     device: Device = None,
     classes: Annotated[int, typer.Option(help="Classes.")] = 10,
@@ -92,7 +93,7 @@ def bench_herding(
     show(measure(device or "auto", classes, images, quota), out)
 
 
-@bench_app.command("augment")
+@bench_app.command("augment", cls=Hinting)
 def bench_augment(
     device: Device = None,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 128,
@@ -105,7 +106,7 @@ def bench_augment(
     show(measure(device or "auto", batch, steps), out)
 
 
-@bench_app.command("scaling")
+@bench_app.command("scaling", cls=Hinting)
 def bench_scaling(
     device: Device = None,
     classes: Annotated[list[int] | None, typer.Option(help="Numbers of classes; may be given several times.")] = None,
@@ -119,7 +120,7 @@ def bench_scaling(
     show(measure(device or "auto", classes or [10, 100, 1000], memory or [5, 20], steps), out)
 
 
-@bench_app.command("growth")
+@bench_app.command("growth", cls=Hinting)
 def bench_growth(
     what: Annotated[str, typer.Argument(help="What grows: der, der-pruned, simple-der, dytox, ucir+aanet.")] = "der",
     set_: Settings = None,
@@ -143,7 +144,7 @@ def bench_growth(
     show_growth(measured, extrapolate, out)
 
 
-@bench_app.command("start")
+@bench_app.command("start", cls=Hinting)
 def bench_start(
     what: Annotated[str, typer.Argument(help="The run that is started.")] = "ucir+cwd+bdr",
     device: Device = None,

@@ -20,7 +20,9 @@ class Listing(StrEnum):
     runs = "runs"
 
 
-def list_(what: Listing, runs: RunsFolder = Path("runs")) -> None:
+def list_(
+    what: Annotated[Listing, typer.Argument(help=f"{', '.join(Listing)}.")], runs: RunsFolder = Path("runs")
+) -> None:
     """List methods, plugins, data, nets, recipes or runs."""
     from bdr.commands.upkeep import list_things
 

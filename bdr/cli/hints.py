@@ -1,0 +1,70 @@
+"""What to type instead of options and arguments that a command does not have."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand
+
+from bdr.errors import UsageError
+
+
+class Hinting(TyperCommand):
+    """A command that says what to type instead of what it does not have; where nothing fits, typer says what it can."""
+
+    allow_extra_args = True  # as far as they are told of here, and not in general words
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer may bring its own click, and its contexts
+        words = list(args)  # click takes them out of the list
+        try:
+            left = super().parse_args(ctx, args)
+        except Exception as error:  # typer may bring these, too: an option that there is not is known by what it has
+            if hint := self.setting_meant(getattr(error, "option_name", ""), words):
+                raise UsageError(hint) from None
+            raise
+        if left and not ctx.resilient_parsing:
+            raise UsageError(split_setting(words) or self.too_much(words, left))
+        return left
+
+    def setting_meant(self, option: str, words: Sequence[str]) -> str | None:
+        """`--epochs` is a field of the configuration that has no option; all of them can be given by --set."""
+        options = [word for param in self.params for word in (*param.opts, *param.secondary_opts)]
+        if not option.startswith("--") or option in options or "--set" not in options:
+            return None
+        from bdr.commands.meant import NAMED, setting_like
+
+        setting = setting_like(as_field(option), [as_field(each) for each in options], words)
+        if setting is None:
+            return None
+        instead = f"it takes {self.taken()}" if setting in NAMED else f"type --set {setting}=VALUE"
+        return f"{self.name} has no option {option}: {instead}"
+
+    def too_much(self, words: Sequence[str], left: Sequence[str]) -> str:
+        takes = f"{self.name} takes {f'{self.taken()}, and nothing else' if self.taken() else 'no argument'}"
+        if any("--runs" in param.opts for param in self.params) and Path(left[0]).is_dir():
+            place = len(words) - words[::-1].index(left[0])  # the last of its kind: arguments are taken from the front
+            instead = ["bdr", str(self.name), *words[: place - 1], *words[place:], "--runs", left[0]]
+            return f"{takes}: {shlex.join(instead)}"
+        return f"{takes}: {' '.join(left)} is too much"
+
+    def taken(self) -> str:
+        """`WHAT (METHOD+PLUGIN+..., a recipe, ...)`: the arguments of the command, as its help has them."""
+        arguments: list[Any] = [param for param in self.params if param.param_type_name == "argument"]
+        return ", ".join(f"{each.metavar or each.name.upper()} ({each.help.rstrip('.')})" for each in arguments)
+
+
+def as_field(option: str) -> str:
+    """`--weight-decay` as fields are spelt."""
+    return option.lstrip("-").replace("-", "_")
+
+
+def split_setting(words: Sequence[str]) -> str | None:
+    """`--set stage.epochs 3`, and `--set stage.epochs = 3`."""
+    for option, name, value in zip(words, words[1:], words[2:], strict=False):
+        if option == "--set" and "=" not in name.rstrip("="):
+            setting = f"{name.rstrip('=')}={value.lstrip('=') or 'VALUE'}"
+            return f"--set takes NAME=VALUE without spaces: type --set {setting}"
+    return None
