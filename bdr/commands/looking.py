@@ -1,4 +1,4 @@
-"""What the commands do that look at runs; all but `evaluate` and `predict` do without torch."""
+"""What the commands do that look at runs; all but `evaluate`, `export` and `predict` do without torch."""
 
 from __future__ import annotations
 
@@ -146,11 +146,29 @@ def predict_pictures(
         raise BdrError(f"{broken} of {len(told)} pictures could not be used; the warnings above say why")
 
 
-def say_which_readout(path: Path, phase: int = -1) -> None:
+def export_run(
+    path: Path,
+    file: Path,
+    phase: int | None,
+    readout: str | None,
+    probabilities: bool,
+    device: str,
+    force: bool,
+    weights: Path | None = None,
+) -> None:
+    from bdr import api
+
+    options: dict[str, Any] = {"phase": phase, "readout": readout, "probabilities": probabilities, "weights": weights}
+    out.print(f"written: {api.export(path, file, **options, device=device, force=force)}", markup=False, soft_wrap=True)
+    if readout is None:
+        say_which_readout(path, kept_phase(path, phase), "export")
+
+
+def say_which_readout(path: Path, phase: int = -1, command: str = "predict") -> None:
     """A line, where the readout by which a run is told is far behind another."""
     from bdr.readouts import advice
 
-    if line := advice(Run.open(path), phase):
+    if line := advice(Run.open(path), phase, command):
         err.print(f"note: {line}", markup=False, soft_wrap=True)
 
 
