@@ -100,15 +100,20 @@ def predict(
     readout: Annotated[str | None, typer.Option(help="cnn or nme; the method's own if not given.")] = None,
     weights: Weights = None,
     device: Device = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV: a row a class of a picture.")] = False,
     json: AsJson = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it instead: found.csv or found.json.")
+    ] = None,
 ) -> None:
     """Say what pictures of your own show, with a kept model: class names and probabilities.
 
-    For example: bdr predict RUN new.png, or bdr predict RUN folder --top 1
+    For example: bdr predict RUN new.png, or bdr predict RUN folder --top 1 -o found.csv
     """
-    from bdr.commands.looking import predict_pictures
+    from bdr.commands.looking import form_of_predictions, predict_pictures
 
-    predict_pictures(run, images, top, phase, readout, device, json, weights)
+    form = form_of_predictions(csv, json, out)
+    predict_pictures(run, images, top, phase, readout, device, form, weights, out)
 
 
 def export(
