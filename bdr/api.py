@@ -1,4 +1,4 @@
-"""The front door: run, resume, extend, load, predict and evaluate from Python."""
+"""The front door: run, resume, extend, load, predict, export and evaluate from Python."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.listen import Listener, Several
 from bdr.engine.run import Company
 from bdr.engine.step import choose_precision, set_precision
+from bdr.exporting import check_file, write_model
 from bdr.extension import plan_extension
 from bdr.methods import Method
 from bdr.parts import make_method, make_plugins
@@ -234,6 +235,30 @@ def predict(
     paths = picture_paths([Path(each) for each in ([images] if isinstance(images, str | Path) else images)])
     found = recognise(there, number, load(run, number, device, weights), paths, top, choose_device(device), chosen)
     return readable(found, unreadable)
+
+
+def export(
+    run: str | Path,
+    file: str | Path,
+    *,
+    phase: int | None = None,
+    readout: str | None = None,
+    probabilities: bool = False,
+    device: str = "cpu",
+    weights: str | Path | None = None,
+    force: bool = False,
+) -> Path:
+    """Writes the kept model of a run into one file, `.pt2` (torch.export) or `.onnx`, that is used without bdr.
+
+    It takes pixels from 0 to 255, (B, channels, height, width) uint8 for any B, and gives scores (B, K), or
+    probabilities; names of the classes and what else must be known are inside. It runs on the kind of `device` alone,
+    where it is `.pt2`. A file that is there already is written over with `force` alone.
+    """
+    there, number, place = Run.open(Path(run)), kept_phase(Path(run), phase), Path(file)
+    chosen = readout_of(there, number, readout)
+    check_file(place, force)
+    write_model(place, load(run, number, device, weights), there, number, chosen, probabilities, choose_device(device))
+    return place
 
 
 def evaluate(

@@ -19,6 +19,8 @@ OPTIONAL = {
     "matplotlib": "figures: pip install 'bdr[figures]'",
     "fastapi": "bdr watch: pip install 'bdr[watch]'",
     "uvicorn": "bdr watch: pip install 'bdr[watch]'",
+    "onnx": "bdr export to .onnx: pip install 'bdr[onnx]'",
+    "onnxscript": "bdr export to .onnx: pip install 'bdr[onnx]'",
     "tensorboard": "--log tensorboard: pip install 'bdr[tensorboard]'",
     "wandb": "--log wandb: pip install 'bdr[wandb]'",
     "mlflow-skinny": "--log mlflow: pip install 'bdr[mlflow]'",

@@ -23,7 +23,7 @@ def readout_of(run: Run, phase: int, asked: str | None = None) -> str:
     return asked
 
 
-def advice(run: Run, phase: int = -1) -> str | None:
+def advice(run: Run, phase: int = -1, command: str = "predict") -> str | None:
     """One line, where the readout by which a run is told is right far less often than another."""
     accuracy, told = run.phases[phase]["accuracy"], readout_of(run, phase)
     best = far_better(accuracy, told)
@@ -32,9 +32,9 @@ def advice(run: Run, phase: int = -1) -> str | None:
     said = f"{best} is right for {accuracy[best]:.0f} % and {told} for {accuracy[told]:.0f} %"
     setting = scale_to_grow(run) if told == "cnn" else None
     if setting is None:
-        return f"{said}: predict with --readout {best}"
+        return f"{said}: {command} with --readout {best}"
     return (
-        f"{said}: in few epochs the cosine scale may not have grown; predict with --readout {best}, or train "
+        f"{said}: in few epochs the cosine scale may not have grown; {command} with --readout {best}, or train "
         f"longer, or with --set {setting}={GROWN:g}"
     )
 

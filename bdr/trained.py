@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from bdr.describe import normalisation
@@ -30,8 +31,17 @@ def handed_out(method: Method, run: Run, phase: int) -> Method:
 
 
 def refuse_other_images(image: ImageShape, net: nn.Module, given: tuple[Any, ...]) -> None:
-    """A network that pools would score images of any size, and nobody would see that it was not trained for them."""
+    """A network that pools would score images of any size, and nobody would see that it was not trained for them.
+
+    Of numbers of another kind torch would complain, in words of its own.
+    """
     x: Tensor = given[0]
+    if x.dtype not in (torch.float32, next(net.parameters()).dtype):
+        raise UsageError(
+            f"images are {x.dtype} here, and the model takes pixels from 0 to 1, minus its mean, over its std, as "
+            "torch.float32: (pixels / 255 - mean) / std; a model that takes pixels from 0 to 255 is what "
+            "bdr.export(RUN, 'model.pt2') writes"
+        )
     if tuple(x.shape[1:]) != image:
         said = " x ".join(map(str, x.shape))
         raise UsageError(

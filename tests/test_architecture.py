@@ -75,6 +75,7 @@ RULES = {
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.describe", "bdr.parts"},
     "trained": {"bdr.types", "bdr.methods", "bdr.records", "bdr.describe"},
+    "exporting": {"bdr.types", "bdr.methods", "bdr.engine.step", "bdr.records", "bdr.describe"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
     "terminal": set(),
@@ -91,6 +92,7 @@ RULES = {
             "bdr.assemble",
             "bdr.plan",
             "bdr.begun",
+            "bdr.exporting",
             "bdr.extension",
             "bdr.rehearsal",
             "bdr.rereading",

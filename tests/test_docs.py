@@ -36,7 +36,6 @@ PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
 WITH_CODE = [
     *("README.md", "docs/analyse.md", "docs/the-module.md", "docs/add-a-method.md", "docs/add-a-data-set.md"),
     "docs/add-a-network.md",
-    "docs/commands/predict.md",
 ]
 TOP = typer.main.get_command(app)
 records_are_here = pytest.mark.skipif(not (HOME / "results").is_dir(), reason="the records are not here")

@@ -1,5 +1,7 @@
 """What the kept model of a run says of pictures of one's own."""
 
+import csv
+import io
 import json
 import shutil
 from pathlib import Path
@@ -158,6 +160,46 @@ def test_a_broken_picture_is_told_and_all_others_are_recognised(run, broken):
     told = json.loads(typed("predict", run, broken, "--json")[1])
     assert [Path(each["image"]).name for each in told if "error" in each] == ["03.png", "09.png"]
     assert [each["image"] for each in told] == sorted(each["image"] for each in told)
+
+
+def test_csv_has_a_row_a_class_and_one_a_broken_picture(run, broken, tmp_path):
+    code, said, _ = typed("predict", run, broken, "--top", 2, "--csv")
+    assert (code, said.splitlines()[0]) == (1, "image,rank,class,probability,error")
+    rows = list(csv.DictReader(io.StringIO(said)))
+    unreadable = [row for row in rows if row["error"]]
+    assert [Path(row["image"]).name for row in unreadable] == ["03.png", "09.png"]
+    assert all((row["rank"], row["class"], row["probability"]) == ("", "", "") for row in unreadable)
+    told = json.loads(typed("predict", run, broken, "--top", 2, "--json")[1])
+    wanted = [
+        (each["image"], str(rank), likely["class"], likely["probability"])
+        for each in told
+        for rank, likely in enumerate(each.get("classes", []), 1)
+    ]
+    assert [(*list(row.values())[:3], float(row["probability"])) for row in rows if not row["error"]] == wanted
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_file_has_what_would_be_printed(run, pictures, tmp_path, form):
+    words, file = ("predict", run, pictures, "--top", 3), tmp_path / f"found.{form}"
+    printed = typed(*words, f"--{form}").out
+    assert typed(*words, "-o", file)[:2] == (0, f"written: {file}\n")
+    assert file.read_text() == printed
+    assert typed(*words, "-o", file, f"--{form}").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-o", "found.txt"), "'found.txt' says no form that predictions are written in: end it in .csv or .json"),
+        (("-o", "found.csv", "--json"), "--json and 'found.csv' do not agree: end it in .json, or leave --json out"),
+        (("--csv", "--json"), "--csv and --json are two forms of the same"),
+        (("-o", "gone/found.csv"), "there is no folder gone"),
+    ],
+)
+def test_forms_that_cannot_be_are_refused(run, pictures, words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, told = typed("predict", run, pictures, *words)
+    assert (code, said in told, list(tmp_path.iterdir())) == (2, True, [])
 
 
 def test_nothing_but_broken_pictures_is_an_error_and_no_crash(run, broken):

@@ -59,6 +59,13 @@ def test_images_of_another_size_are_refused(run):
             scores(other)
 
 
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float64])
+def test_numbers_of_another_kind_are_refused_with_what_to_do(run, kind):
+    said = rf"images are {kind} here, and the model takes pixels from 0 to 1, .*: \(pixels / 255 - mean\) / std; "
+    with pytest.raises(UsageError, match=said):
+        bdr.load(run)(torch.ones(2, 1, 8, 8, dtype=kind))
+
+
 @pytest.mark.parametrize("what", ["icarl", "dytox", "ucir+aanet", "wa+tade"])
 def test_it_is_exported_for_batches_of_any_size(what, tmp_path):
     net = {"icarl": "runs:flat", "dytox": "convit-small"}.get(what, "small")

@@ -358,7 +358,7 @@ def test_commands_read_weights_that_were_moved(learned, kept, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["phase"] == 0
     picture = tmp_path / "one.png"
     Image.new("L", (8, 8)).save(picture)
-    predict_pictures(path, [picture], 1, None, None, "cpu", as_json=True, weights=moved)
+    predict_pictures(path, [picture], 1, None, None, "cpu", form="json", weights=moved)
     assert len(json.loads(capsys.readouterr().out)[0]["classes"]) == 1
     with pytest.raises(UsageError, match="do not exist"):
         bdr.load(path, device="cpu")

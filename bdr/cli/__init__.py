@@ -12,7 +12,7 @@ import typer
 
 from bdr.cli.bench import bench_app
 from bdr.cli.hints import Hinting
-from bdr.cli.looking import evaluate, figure, log, predict, report, show, watch
+from bdr.cli.looking import evaluate, export, figure, log, predict, report, show, watch
 from bdr.cli.papers import reproduce, table
 from bdr.cli.training import compare, demo, extend, resume, run, sweep
 from bdr.cli.upkeep import clean, data_fetch, data_verify, doctor, list_
@@ -31,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "log": log,
     "evaluate": evaluate,
     "predict": predict,
+    "export": export,
     "list": list_,
     "doctor": doctor,
     "clean": clean,

@@ -119,15 +119,39 @@ def predict(
     readout: Annotated[str | None, typer.Option(help="cnn or nme; the method's own if not given.")] = None,
     weights: Weights = None,
     device: Device = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV: a row a class of a picture.")] = False,
     json: AsJson = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it instead: found.csv or found.json.")
+    ] = None,
 ) -> None:
     """Say what pictures of your own show, with a kept model: class names and probabilities.
 
-    For example: bdr predict RUN new.png, or bdr predict RUN folder --top 1
+    For example: bdr predict RUN new.png, or bdr predict RUN folder --top 1 -o found.csv
     """
-    from bdr.commands.looking import predict_pictures
+    from bdr.commands.looking import form_of_predictions, predict_pictures
 
-    predict_pictures(run, images, top, phase, readout, device, json, weights)
+    form = form_of_predictions(csv, json, out)
+    predict_pictures(run, images, top, phase, readout, device, form, weights, out)
+
+
+def export(
+    run: RunPath,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="What to write: model.pt2 or model.onnx.")],
+    phase: Annotated[int | None, typer.Option(help="Which phase's model; the last one kept if not given.")] = None,
+    readout: Annotated[str | None, typer.Option(help="cnn or nme; the method's own if not given.")] = None,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Probabilities instead of scores.")] = False,
+    weights: Weights = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda: where a .pt2 will run.")] = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a kept model into one file that takes pixels and is used without bdr: torch.export or ONNX.
+
+    For example: bdr export RUN -o model.onnx
+    """
+    from bdr.commands.looking import export_run
+
+    export_run(run, out, phase, readout, probabilities, device, force, weights)
 
 
 def evaluate(

@@ -1,7 +1,9 @@
-"""What the commands do that look at runs; all but `evaluate` and `predict` do without torch."""
+"""What the commands do that look at runs; all but `evaluate`, `export` and `predict` do without torch."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run, find_runs, is_begun, kept_phase
+from bdr.records import Run, find_runs, is_begun, kept_phase, write_atomically
 from bdr.terminal import err, out
 
 if TYPE_CHECKING:
@@ -148,10 +150,14 @@ def predict_pictures(
     phase: int | None,
     readout: str | None,
     device: str | None,
-    as_json: bool,
+    form: str | None,
     weights: Path | None = None,
+    file: Path | None = None,
 ) -> None:
-    """In plain lines, as they come: a table would cut the paths. A picture that is broken is told, and the rest too."""
+    """In plain lines, as they come: a table would cut the paths. A picture that is broken is told, and the rest too.
+
+    In a form, `csv` or `json`, all at the end, and into a file where one is named.
+    """
     from bdr import api
 
     told: list[dict[str, Any]] = []
@@ -164,21 +170,84 @@ def predict_pictures(
     options |= {"device": device or "auto"}
     for image, classes in api.predict(path, images, **options, unreadable=pass_over):
         told.append(as_plain(image, classes))
-        if not as_json:
+        if form is None:
             print(f"{image}  " + ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in classes))
-    if as_json:
-        print(json.dumps(told, indent=2, ensure_ascii=False))
+    if form is not None:
+        print_or_write(IN_FORM[form](told), file)
     if readout is None:
         say_which_readout(path, kept_phase(path, phase))
     if broken := sum("error" in each for each in told):
         raise BdrError(f"{broken} of {len(told)} pictures could not be used; the warnings above say why")
 
 
-def say_which_readout(path: Path, phase: int = -1) -> None:
+def print_or_write(text: str, file: Path | None) -> None:
+    if file is None:
+        print(text, end="")
+        return
+    write_atomically(file, text)
+    out.print(f"written: {file}", markup=False, soft_wrap=True)
+
+
+def form_of_predictions(as_csv: bool, as_json: bool, file: Path | None) -> str | None:
+    """csv or json, by an option or the ending of the file; None for lines on the terminal."""
+    asked = [form for form, given in (("csv", as_csv), ("json", as_json)) if given]
+    if len(asked) > 1:
+        raise UsageError("--csv and --json are two forms of the same: choose one")
+    if file is None:
+        return asked[0] if asked else None
+    form = file.suffix.removeprefix(".")
+    if form not in IN_FORM:
+        raise UsageError(f"'{file}' says no form that predictions are written in: end it in .csv or .json")
+    if asked and asked != [form]:
+        raise UsageError(f"--{asked[0]} and '{file}' do not agree: end it in .{asked[0]}, or leave --{asked[0]} out")
+    if not file.parent.is_dir():
+        raise UsageError(f"cannot write {file}: there is no folder {file.parent}")
+    return form
+
+
+def csv_of(told: Sequence[dict[str, Any]]) -> str:
+    """A row a class that is named of a picture; one with the error of a picture that cannot be read."""
+    text = io.StringIO()
+    rows = csv.DictWriter(text, ["image", "rank", "class", "probability", "error"], lineterminator="\n")
+    rows.writeheader()
+    for each in told:
+        if "error" in each:
+            rows.writerow(each)
+        for rank, likely in enumerate(each.get("classes", ()), 1):
+            rows.writerow({"image": each["image"], "rank": rank, **likely})
+    return text.getvalue()
+
+
+def json_of(told: Sequence[dict[str, Any]]) -> str:
+    return json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+
+
+IN_FORM = {"csv": csv_of, "json": json_of}
+
+
+def export_run(
+    path: Path,
+    file: Path,
+    phase: int | None,
+    readout: str | None,
+    probabilities: bool,
+    device: str,
+    force: bool,
+    weights: Path | None = None,
+) -> None:
+    from bdr import api
+
+    options: dict[str, Any] = {"phase": phase, "readout": readout, "probabilities": probabilities, "weights": weights}
+    out.print(f"written: {api.export(path, file, **options, device=device, force=force)}", markup=False, soft_wrap=True)
+    if readout is None:
+        say_which_readout(path, kept_phase(path, phase), "export")
+
+
+def say_which_readout(path: Path, phase: int = -1, command: str = "predict") -> None:
     """A line, where the readout by which a run is told is far behind another."""
     from bdr.readouts import advice
 
-    if line := advice(Run.open(path), phase):
+    if line := advice(Run.open(path), phase, command):
         err.print(f"note: {line}", markup=False, soft_wrap=True)
 
 
