@@ -485,6 +485,12 @@ def test_without_a_terminal_a_line_says_now_and_then_how_long_it_will_go_on(tmp_
     assert console.file.getvalue() == "2 runs: 1 running, 1 waiting; about 9 s left\n"
 
 
+def test_a_run_that_was_not_analysed_does_not_count_as_one_that_is(tmp_path):
+    assert swept(["ucir"], tmp_path)[0] == 0
+    code, said = swept(["ucir"], tmp_path, fields=FIELDS | {"analyse": True})
+    assert (code, "was begun without --analyse: choose another folder with --runs" in said) == (2, True)
+
+
 def test_a_dry_run_leaves_nothing_behind(tmp_path):
     code, said = swept(["ucir+cwd", "ucir+cwd+bdr"], tmp_path, dry_run=True)
     assert code == 0

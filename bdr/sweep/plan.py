@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bdr.assemble import plan_run
-from bdr.begun import about_library, other_code, refuse_other_defaults, run_there
+from bdr.begun import about_library, other_code, refuse_late_analysis, refuse_other_defaults, run_there
 from bdr.config import SCALED, Config, as_typed, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
@@ -105,6 +105,7 @@ def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
     experiment, there = plan.experiment, run_there(plan)
     if there is not None:
         refuse_other_defaults(plan, there)
+        refuse_late_analysis(plan, there)
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
