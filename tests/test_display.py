@@ -83,5 +83,5 @@ def test_what_is_said_of_a_stop_does_not_stick_to_the_bar(monkeypatch, capsys, t
 
 def test_a_dry_run_says_that_it_times_steps_before_it_does(tmp_path):
     said = typed("run", "ucir+bdr", *WHOLE, "--dry-run", "--runs", tmp_path / "runs")
-    assert said.err.splitlines()[-1] == "timing 3 steps of ucir+bdr on cpu ..."
-    assert " s of training, judging by 3 eager steps here" in said.out
+    assert said.err.splitlines()[-1] == "timing 2 steps of each stage of ucir+bdr on cpu ..."
+    assert " s of training, judging by 2 steps of each stage here" in said.out
