@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from bdr.config import Config, check_names, checked_stage, with_stage_settings
+from bdr.config import Config, check_names, checked_stage, short, with_stage_settings
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import Memory, Quota
-from bdr.data.pool import Store
-from bdr.describe import Extends, describe, first_phase_key, short
+from bdr.data.store import Store
+from bdr.describe import Extends, describe, first_phase_key
 from bdr.engine.learner import Learner
 from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision

@@ -287,3 +287,18 @@ def from_yaml(text: str, source: str) -> dict[str, Any]:
         if not isinstance(name, str):
             raise unknown(f"setting in {source}", str(name), Config.model_fields)
     return found
+
+
+def is_own(name: str) -> bool:
+    """Whether a method, plug-in, network or data set is one's own, `package.module:Name`, and none of the library's."""
+    return ":" in name
+
+
+def short(name: str) -> str:
+    """The name by which settings and records speak of a part of a run."""
+    return name.rpartition(":")[2]
+
+
+def owners(config: Config) -> list[str]:
+    """The parts of a run that have settings, by the names that these begin with; `stage` and `augment` come on top."""
+    return [short(name) for name in (config.method, *config.plugins, config.net)]

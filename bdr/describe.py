@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bdr.config import Config
+from bdr.config import Config, short
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
@@ -82,16 +82,6 @@ def normalisation(info: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float,
         raise BdrError("run.json does not say what mean and std images are normalised with: its protocol is damaged")
     mean, std = (ast.literal_eval(text) for text in found.groups())
     return mean, std
-
-
-def short(name: str) -> str:
-    """The name by which settings and records speak of a method or plug-in."""
-    return name.rpartition(":")[2] if ":" in name else name
-
-
-def owners(config: Config) -> list[str]:
-    """The parts of a run that have settings, by the names that these begin with; `stage` and `augment` come on top."""
-    return [short(name) for name in (config.method, *config.plugins, config.net)]
 
 
 def digest(value: Any) -> str:

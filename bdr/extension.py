@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from bdr.assemble import plan_run
-from bdr.config import SCALED, Config, changed, with_settings, with_stage_settings
+from bdr.config import SCALED, Config, changed, is_own, owners, short, with_settings, with_stage_settings
 from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, count_alike, find
 from bdr.data.images import DataSet
-from bdr.data.pool import Store
-from bdr.describe import Extends, normalisation, owners, shared_facts, short
+from bdr.data.store import Store
+from bdr.describe import Extends, normalisation, shared_facts
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
@@ -99,7 +99,7 @@ def as_in_its_frame(config: Config) -> Config:
 
 
 def data_of(run: Run, config: Config) -> DataSet:
-    if config.data not in DATASETS and ":" not in config.data:
+    if config.data not in DATASETS and not is_own(config.data):
         raise UsageError(
             f"{run.path} was trained on '{config.data}', which was given as a data set in Python: extend it there, "
             f"bdr.extend({str(run.path)!r}, data)"

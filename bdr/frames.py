@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bdr.config import Config, Statistics
+from bdr.config import Config, Statistics, is_own
 from bdr.errors import UsageError
 from bdr.types import Stage
 
@@ -153,7 +153,7 @@ IMPRINTED = {"ucir": {"imprint": True}}  # embeddings of new classes, as in UCIR
 
 def brought_by(method: str) -> Brings:
     """What a method brings with it; one of one's own (`package.module:Class`) has the frame of UCIR and no row."""
-    if ":" in method:
+    if is_own(method):
         return Brings(in_paper_frame=True)
     if method not in BRINGS:
         raise UsageError(f"no row '{method}' in BRINGS of bdr/frames.py: add one, Brings() where the frame will do")

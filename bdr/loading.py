@@ -11,8 +11,8 @@ import torch
 from bdr.config import Config, checked_augment
 from bdr.data.arrays import check_data_set
 from bdr.data.images import DataSet, Images
-from bdr.data.pool import Store
 from bdr.data.sets import CIFAR100_DER
+from bdr.data.store import Store
 from bdr.errors import UsageError
 from bdr.parts import load_named
 from bdr.types import ImageShape

@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from bdr.config import Config, checked
+from bdr.config import Config, checked, is_own, short
 from bdr.data import DATASETS
 from bdr.data.images import DataSet
 from bdr.data.pool import evaluating
-from bdr.describe import short
 from bdr.errors import ALIKE, UsageError, nearest, unknown
 from bdr.methods import METHODS, Method
-from bdr.methods.base import Correction
+from bdr.methods.base import ReadOffset
 from bdr.nets import NETS, Backbone, Features, MakeNetwork, Network
 from bdr.nets.base import DECIDED_BY_METHODS, H
 from bdr.own_code import told_with_place
@@ -45,7 +44,7 @@ UNBORN = "before Module.__init__() call"  # what torch says of a part that is gi
 
 def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     """A name of the table, or `package.module:Name` of one's own: a class derived from `base`, or what makes one."""
-    if ":" not in name:
+    if not is_own(name):
         if name not in table:
             raise unknown(kind, name, table)
         return table[name]
@@ -186,7 +185,7 @@ def make_plugins(config: Config) -> list[Plugin]:
         plugin = build(kind, config, name)
         if not isinstance(plugin, Plugin):
             raise UsageError(f"'{name}' is not a plug-in: {kind} does not derive from bdr.plugins.Plugin")
-        if ":" in name:
+        if is_own(name):
             check_seams(plugin, name, Plugin)
         plugin.name = short(name)
         plugins.append(plugin)
@@ -204,10 +203,10 @@ def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) ->
     method = build(kind, config, config.method, [make])
     if not isinstance(method, Method):
         raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
-    if ":" in config.method:
+    if is_own(config.method):
         check_seams(method, config.method, Method)
     if any(plugin.corrects for plugin in plugins):
-        method.correction = Correction()
+        method.correction = ReadOffset()
     for plugin in plugins:
         plugin.attach(method.net)
     return method
@@ -219,7 +218,7 @@ def network_maker(config: Config, shape: ImageShape) -> MakeNetwork:
     def make(head: Callable[[int], H], **options: Any) -> Network[H]:
         refuse_decided(config, options)
         backbone = build(kind, config, config.net, [shape], options, DECIDED_BY_METHODS, PAGES["net"])
-        if ":" in config.net:
+        if is_own(config.net):
             check_backbone(backbone, config.net, shape)
         return Network(backbone, head(backbone.dim))
 

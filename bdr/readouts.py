@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from bdr.describe import short
+from bdr.config import short
 from bdr.errors import UsageError, unknown
 from bdr.methods import METHODS, Method
 from bdr.parts import resolve

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bdr.config import Config, changed, flattened, with_settings
+from bdr.config import Config, changed, flattened, is_own, with_settings
 from bdr.errors import UsageError, unknown
 from bdr.frames import IMPRINTED, cifar100, der_frame, digits, frame_of
 from bdr.methods import METHODS
@@ -213,7 +213,7 @@ def begun(what: str, data: str | None) -> Config:
         return config
     if name in PLUGINS:
         raise UsageError(f"'{name}' is a plug-in: name a method before it, such as ucir+{what}")
-    if name not in METHODS and ":" not in name:
+    if name not in METHODS and not is_own(name):
         raise unknown("method or recipe", name, [*METHODS, *RECIPES])
     chosen = changed(Config(), {} if data is None else {"data": data}).data
     return changed(frame_of(chosen)(name, *plugins), {"data": chosen})

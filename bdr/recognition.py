@@ -12,7 +12,7 @@ import torch
 
 from bdr.data.augment import Augment
 from bdr.data.pictures import ENDINGS, Unreadable, is_picture, picture
-from bdr.data.pool import EVALUATION_BATCH, Store
+from bdr.data.store import EVALUATION_BATCH, Store
 from bdr.describe import normalisation
 from bdr.engine.evaluate import predict
 from bdr.errors import UsageError

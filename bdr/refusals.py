@@ -9,10 +9,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import nn
 
-from bdr.config import Config
+from bdr.config import Config, owners
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import EVERYTHING, Quota
-from bdr.describe import owners
 from bdr.errors import UsageError, nearest, unknown
 from bdr.methods import METHODS, Method
 from bdr.nets import NETS

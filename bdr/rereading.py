@@ -11,15 +11,15 @@ from typing import Any
 import torch
 
 from bdr.assemble import plan_run
-from bdr.config import Config, changed, with_setting
+from bdr.config import Config, changed, short, with_setting
 from bdr.data.exemplars import checksums_of_classes
 from bdr.data.images import DataSet
 from bdr.data.pictures import EmptyFolder
-from bdr.data.pool import Store
+from bdr.data.store import Store
 from bdr.describe import Extends, normalisation
 from bdr.errors import UsageError, shortened
 from bdr.loading import store_of
-from bdr.parts import load_named, short
+from bdr.parts import load_named
 from bdr.plan import Plan
 from bdr.records import Run
 from bdr.settings import as_recorded

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bdr.config import Config, changed, checked, fields_of, with_setting
-from bdr.describe import short
+from bdr.config import Config, changed, checked, fields_of, short, with_setting
 from bdr.methods import METHODS, Method
 from bdr.nets import NETS, Backbone
 from bdr.nets.base import DECIDED_BY_METHODS

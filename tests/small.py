@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from bdr.data.augment import Augment
-from bdr.data.pool import Pool, Store
+from bdr.data.pool import Pool
+from bdr.data.store import Store
 from bdr.nets import NETS, Backbone, Features, Network
 from bdr.types import Batch, Clock, ImageShape, Phase
 

@@ -22,7 +22,8 @@ from torch import nn
 from bdr import api
 from bdr.assemble import plan_run
 from bdr.data.memory import Memory, Quota
-from bdr.data.pool import Pool, Store
+from bdr.data.pool import Pool
+from bdr.data.store import Store
 from bdr.engine import step as stepping
 from bdr.engine.checkpoint import Checkpoints, read_state
 from bdr.engine.evaluate import predict

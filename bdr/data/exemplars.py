@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
-from bdr.data.pool import Store
+from bdr.data.store import Store
 
 
 class Kept(NamedTuple):

@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from bdr.data.augment import Augment, Draws
+from bdr.data.augment import Draws
+from bdr.data.store import Store
 from bdr.errors import UsageError
 from bdr.seeding import generator
 from bdr.types import Outputs, Phase, Stage
 
 DRAWS = ("all", "rarest", "uniform", "memory", "held", "fresh")
-EVALUATION_BATCH = 512
-
-
-class Store:
-    """All images of a split as uint8 on the device, with labels in order of arrival."""
-
-    def __init__(
-        self,
-        pixels: Tensor,
-        labels: Tensor,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
-        augment: Augment,
-        device: torch.device | str,
-        names: Sequence[str] | None = None,
-    ) -> None:
-        self.names = names  # of files, where images have some
-        self.pixels, self.labels = pixels.to(device), labels.to(device)
-        self.mean, self.std = torch.tensor(mean, device=device), torch.tensor(std, device=device)
-        self.augment, self.device = augment, torch.device(device)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def evaluation_batch(self) -> int:
-        """Images at once where no gradient is wanted; small batches would let a GPU wait for launches."""
-        return EVALUATION_BATCH * (4 if self.device.type == "cuda" else 1)
-
-    def augmented(self, rows: Tensor, draws: Draws) -> Tensor:
-        return self.augment.apply(self.pixels, rows, draws, self.mean, self.std)
-
-    def plain(self, rows: Tensor, mirrored: bool = False) -> Tensor:
-        draws = self.augment.none(len(rows), self.device)
-        return self.augmented(rows, draws._replace(mirror=draws.mirror | mirrored))
-
-    def of_classes(self, first: int, last: int) -> Tensor:
-        """Rows of the classes [first, last), in the order of the data set."""
-        return ((self.labels >= first) & (self.labels < last)).nonzero().flatten()
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bdr.data.pool import Store
 from bdr.data.randaugment import blended, greyed
+from bdr.data.store import Store
 
 WIDEST = 4 / 3  # the most by which a part may be wider or narrower than the image is
 

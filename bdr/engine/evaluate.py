@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from bdr import metrics
-from bdr.data.pool import Pool, Store, evaluating
+from bdr.data.pool import Pool, evaluating
+from bdr.data.store import Store
 from bdr.engine.objective import Objective
 from bdr.engine.step import convolving_as
 from bdr.methods.base import Method

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import torch
 
 from bdr.data.memory import Memory
-from bdr.data.pool import Pool, Store
+from bdr.data.pool import Pool
+from bdr.data.store import Store
 from bdr.engine.analyse import gradient_norms
 from bdr.engine.fit import Fit, Fits, set_modes, set_moving
 from bdr.engine.objective import Objective, old_loss

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bdr.data.exemplars import checksums_of_classes, tell
-from bdr.data.pool import Store
+from bdr.data.store import Store
 from bdr.engine.analyse import Snapshots, gradient_norms
 from bdr.engine.checkpoint import save_model
 from bdr.engine.evaluate import measure, predict

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bdr.data.pool import Pool, Store
+from bdr.data.pool import Pool
+from bdr.data.store import Store
 from bdr.engine.analyse import Snapshots
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, taken_out
 from bdr.engine.evaluate import Predictions, mean_losses, predict

@@ -48,7 +48,7 @@ class NearestMeans(Resumable):
         return 2 * F.linear(unit, self.means) - square
 
 
-class Correction(Resumable):
+class ReadOffset(Resumable):
     """An offset a class on the network's scores when they are read, kept with the model; none until one is given."""
 
     offset: Tensor  # (K,)
@@ -141,7 +141,7 @@ class Method(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.nearest = NearestMeans()
-        self.correction: Correction | None = None  # given to the model of a run whose plug-ins want it
+        self.correction: ReadOffset | None = None  # given to the model of a run whose plug-ins want it
 
     @abstractmethod
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.balance import frequency
-from bdr.data.pool import Census, Store
+from bdr.data.pool import Census
+from bdr.data.store import Store
 from bdr.data.views import Looks, View, normalised, seen
 from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from bdr.data.pool import Census, Store
+from bdr.data.pool import Census
+from bdr.data.store import Store
 from bdr.errors import BdrError
 from bdr.nets import MakeNetwork, Resumable
 from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage

@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bdr.data.pool import Census, Store
+from bdr.data.pool import Census
 from bdr.data.randaugment import NONE, OPERATIONS, STRONGEST, operated
+from bdr.data.store import Store
 from bdr.data.views import Looks, View, normalised, seen
 from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused

@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from bdr.config import Config
-from bdr.describe import owners
+from bdr.config import Config, owners
 from bdr.errors import UsageError, unknown
 from bdr.recipes import configure
 

@@ -8,7 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from bdr.data.pool import Epoch, Store
+from bdr.data.pool import Epoch
+from bdr.data.store import Store
 from bdr.engine.objective import Objective
 from bdr.errors import BdrError
 from bdr.plugins.base import Plugin

@@ -9,8 +9,9 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from bdr.config import checked_augment
 from bdr.data.augment import Augment
-from bdr.data.pool import Pool, Store
+from bdr.data.pool import Pool
 from bdr.data.randaugment import NONE, NUMBER, OPERATIONS, Chosen, choose, operated, randaugmented
+from bdr.data.store import Store
 from bdr.describe import augment_facts
 from bdr.engine.step import taken
 from bdr.errors import UsageError
