@@ -68,13 +68,9 @@ class Fit:
         parameters = (p for part in parts for p in part.parameters())
         self.optimizer = make_optimizer(stage, parameters, device, undecayed)
         self.steps = pool.steps(stage, number)
-        now = [torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)]
-        self.clock = Clock(*now)
+        self.clock = Clock(*(torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)))
         eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
-        state = [t for part in parts for t in part.state_dict(keep_vars=True).values()] + now
-        # A pool smaller than a batch is a shape of its own, in every phase another, and not worth compiling.
-        whole = pool.batch_size(stage, number) == stage.batch
-        self.step: Step = make_step(engine, eager, state, whole)
+        self.step: Step = make_step(engine, eager, whole=pool.batch_size(stage, number) == stage.batch)
         self.ahead: dict[int, Epoch] = {}  # what the next epoch draws, once the steps of this one are on their way
 
     def wake(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,9 +21,9 @@ SIDE_STREAMS = 3
 class GraphStep:
     """The step captured once a stage and replayed; what the warm-up moved is put back, so that it does not count."""
 
-    def __init__(self, step: Step, eager: EagerStep, state: Iterable[Tensor]) -> None:
+    def __init__(self, step: Step, eager: EagerStep) -> None:
         self.step, self.eager, self.optimizer, self.open = step, eager, eager.optimizer, step.open
-        self.state = list(state)
+        self.state = state_of(eager)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     @property
@@ -67,6 +67,12 @@ class GraphStep:
                 tensor.copy_(value)
             for tensor in optimizer_tensors(self.optimizer):
                 tensor.copy_(moments[id(tensor)]) if id(tensor) in moments else tensor.zero_()
+
+
+def state_of(step: EagerStep) -> list[Tensor]:
+    """All that a step may move beside the moments of its optimiser."""
+    parts = [tensor for part in step.objective.parts for tensor in part.state_dict(keep_vars=True).values()]
+    return [*parts, *(now for now in step.clock if isinstance(now, Tensor))]
 
 
 @contextlib.contextmanager

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
-from torch import Tensor
 
 from bdr.engine.step.captured import GraphStep
 from bdr.engine.step.compiled import CompiledStep, can_compile
@@ -24,9 +21,12 @@ def choose_engine(engine: str, device: torch.device) -> str:
     return engine
 
 
-def make_step(engine: str, eager: EagerStep, state: Iterable[Tensor], whole: bool = True) -> Step:
-    """The step in the form that the engine names; batches that are not whole are not worth compiling for."""
+def make_step(engine: str, eager: EagerStep, whole: bool = True) -> Step:
+    """The step in the form that the engine names.
+
+    A pool smaller than a batch is a shape of its own, in every phase another: what is not whole is not worth compiling.
+    """
     if engine == "eager":
         return eager
     compiled: Step = CompiledStep(eager) if whole and can_compile(eager.store.device) else eager
-    return GraphStep(compiled, eager, state) if engine == "graph" else compiled
+    return GraphStep(compiled, eager) if engine == "graph" else compiled
