@@ -7,8 +7,7 @@ PALETTE = ("#0072b2", "#c75300", "#008560", "#b5518b", "#2a2f38", "#8f6100", "#0
 DARK_PALETTE = ("#56b1ea", "#f58a4b", "#35c79b", "#dd8fbd", "#eef1f4", "#e3b04b", "#5ccfe0", "#b39ae6")
 # of heat maps, from 0 to 100 percent: dark is much on both pages, so that a plot reads the same everywhere
 SHADES = ("#f1f5f9", "#dce8f2", "#c5dbeb", "#a9cae2", "#8bb7d8", "#6ba2cb", "#3a7aac", "#286797", "#175688", "#0a4070")
-ON_SHADES = ("#14202c", "#ffffff")  # text on the lighter and on the darker ones
-DARKER_FROM = 6  # the first of the darker ones
+DARKER_FROM = 6  # the first of the darker ones, which light text stands on
 
 LIGHT_PAGE = {
     "page": "#fbfbfa",
