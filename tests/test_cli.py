@@ -356,6 +356,17 @@ def test_one_stage_can_be_named(tmp_path):
     assert {line["lr"] for line in Run.open(tmp_path / "run").epochs} == {0.05}
 
 
+def test_a_run_that_began_captured_goes_on_where_nothing_can_be(whole, tmp_path):
+    run = shutil.copytree(whole.path, tmp_path / "run")
+    (run / "DONE").unlink()
+    info = json.loads((run / "run.json").read_text())
+    info["config"]["engine"] = "graph"
+    (run / "run.json").write_text(json.dumps(info))
+    said = typed("resume", run, "--device", "cpu")
+    assert (said.code, "use --engine eager" in " ".join(said.err.split())) == (2, True)
+    assert typed("resume", run, "--device", "cpu", "--engine", "eager").code == 0
+
+
 def test_a_dry_run_trains_and_writes_nothing(tmp_path):
     said = typed("run", "ucir+bdr", *WHOLE, "--dry-run", "--runs", tmp_path / "runs")
     assert said.code == 0, said.err

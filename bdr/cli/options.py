@@ -23,6 +23,7 @@ OutFolder = Annotated[Path | None, typer.Option(help="The run directory itself, 
 Root = Annotated[Path | None, typer.Option(help=ROOT)]
 Weights = Annotated[Path | None, typer.Option(help="The file of the network's weights, if it has moved.")]
 Device = Annotated[str | None, typer.Option(help=DEVICE)]
+Engine = Annotated[str | None, typer.Option(help="eager, compile or graph; as the run began if not given.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any field: bdr.m=0.5, stage.epochs=2.")]
 Seeds = Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,1995; 3 is the one seed 3.")]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")]

@@ -13,6 +13,7 @@ from bdr.cli.options import (
     Device,
     DryRun,
     DryRuns,
+    Engine,
     Jobs,
     Markdown,
     OutFolder,
@@ -68,11 +69,14 @@ def run(
     )
 
 
-def resume(run: RunPath, root: Root = None, weights: Weights = None, device: Device = None) -> None:
+def resume(
+    run: RunPath, root: Root = None, weights: Weights = None, device: Device = None, engine: Engine = None
+) -> None:
     """Go on where a run stopped: after Ctrl-C, a kill, or a crash of the machine."""
+    from bdr.commands.looking import places_now
     from bdr.commands.training import resume_run
 
-    resume_run(run, root, device, stoppable, weights)
+    resume_run(run, places_now(root, device, weights, engine), stoppable)
 
 
 def extend(

@@ -256,9 +256,11 @@ def as_plain(image: Path, classes: Sequence[tuple[str, float]]) -> dict[str, Any
     return {"image": str(image), "classes": likely}
 
 
-def places_now(root: Path | None, device: str | None, weights: Path | None) -> dict[str, Any]:
+def places_now(
+    root: Path | None, device: str | None, weights: Path | None, engine: str | None = None
+) -> dict[str, Any]:
     """Where a run that exists already finds what it needs now, as far as it was typed; the rest its record knows."""
-    given = {"root": root, "device": device, "weights": weights}
+    given = {"root": root, "device": device, "weights": weights, "engine": engine}
     return {name: str(value) for name, value in given.items() if value is not None}
 
 

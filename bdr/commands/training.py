@@ -8,7 +8,7 @@ from typing import Any
 
 from bdr import api
 from bdr.assemble import plan_run
-from bdr.commands.looking import places_now, report_runs, say_which_readout, show_runs
+from bdr.commands.looking import report_runs, say_which_readout, show_runs
 from bdr.config import Config, changed, from_yaml, to_yaml
 from bdr.display import Lines, display
 from bdr.errors import Interrupted, UsageError
@@ -123,12 +123,10 @@ class closing:
         self.listener.run_ends()
 
 
-def resume_run(
-    path: Path, root: Path | None, device: str | None, stoppable: Stoppable, weights: Path | None = None
-) -> None:
+def resume_run(path: Path, places: Mapping[str, Any], stoppable: Stoppable) -> None:
     listener = display(out)
     with stoppable() as stopping, closing(listener):
-        api.resume(path, listener, stopping, **places_now(root, device, weights))
+        api.resume(path, listener, stopping, **places)
     show_result(path)
 
 
