@@ -80,13 +80,13 @@ def cifar_run(what):
 
 
 def test_a_row_says_which_network_and_batch_it_had(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "80")
     bench_steps(["finetune"], ["eager"], "cpu", None, 8, 1, False, tmp_path / "bench.json")
     kept = json.loads((tmp_path / "bench.json").read_text())["timings"]
     assert {(each["net"], each["batch"]) for each in kept} == {("small", 8)}
     said = " ".join(capsys.readouterr().out.split())
-    assert "case ┃ net ┃ batch ┃" in said
-    assert "finetune │ small │ 8 │" in said
+    assert "case net batch engine phase images/s ms/step step s GiB of peak" in said
+    assert "finetune small 8 eager" in said
 
 
 def test_a_later_step_counts_the_teacher() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -69,7 +70,8 @@ def keep(out: Path, measured: dict[str, Any], device: torch.device) -> None:
 
 def speed_table(timings: Sequence[Timing], peak: float | None, about: str) -> Table:
     """A row a case; the share is of the bf16 peak that this device reached just before."""
-    table = Table(title=f"Training steps, {about}", title_justify="left")
+    # Ten columns fit into the eighty of a terminal as long as nothing stands between them.
+    table = Table(title=f"Training steps, {about}", title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     said = ("case", "net", "batch", "engine", "phase")
     for name in (*said, "images/s", "ms/step", "first step s", "memory GiB", "of peak"):
         words = name in said and name != "batch"
