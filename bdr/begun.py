@@ -24,9 +24,7 @@ def run_there(plan: Plan) -> Run | None:
 def refuse_late_analysis(plan: Plan, there: Run) -> None:
     """A run is analysed from its first step to its last, or not at all."""
     if plan.config.analyse and not there.info.get("analyse"):
-        raise UsageError(
-            f"{there.path} was begun without --analyse: choose another folder with --runs or --out, or remove it"
-        )
+        raise UsageError(f"{there.path} was begun without --analyse: choose another folder with --runs, or remove it")
 
 
 def refuse_other_defaults(plan: Plan, there: Run) -> None:

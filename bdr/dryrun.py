@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Group
@@ -14,8 +13,8 @@ from rich.table import Table
 from bdr.display import duration
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
-from bdr.plan import Plan
-from bdr.records import find_runs
+from bdr.plan import Plan, step_of
+from bdr.records import Run
 from bdr.records.speed import Speed, measured
 from bdr.rehearsal import on_few_images
 from bdr.types import Phase
@@ -24,10 +23,9 @@ TIMED_STEPS = 2
 LEAST = 20  # images of each class: a class may be described by several of them
 
 
-def speed_of(plan: Plan, runs: Path) -> Speed | None:
-    """Of runs like this one that are there, if any are."""
-    records = find_runs(runs)[0] if runs.is_dir() else []
-    return measured(records, plan.config.title, plan.config.net, plan.experiment.device.type)
+def speed_of(plan: Plan, finished: Sequence[Run]) -> Speed | None:
+    """Of runs of the same method that are there, if any are."""
+    return measured(finished, plan.config.title, step_of(plan), any_method=False)
 
 
 def estimate(plan: Plan, speed: Speed | None) -> Group:
@@ -44,9 +42,8 @@ def estimate(plan: Plan, speed: Speed | None) -> Group:
 
 
 def by_records(speed: Speed, amounts: Sequence[int]) -> str:
-    records = f"{speed.records} record{'' if speed.records == 1 else 's'} of {speed.of} on {speed.device}"
     beside = f", {speed.beside} side by side" if (speed.beside or 1) > 1 else ""
-    return f"about {duration(speed.seconds(amounts))} of training, judging by {records}{beside}"
+    return f"about {duration(speed.seconds(amounts))} of training, judging by {speed.told}{beside}"
 
 
 def by_steps(plan: Plan) -> str:

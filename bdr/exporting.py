@@ -50,13 +50,13 @@ class FromPixels(nn.Module):
 
 def check_file(file: Path, force: bool) -> None:
     """Before anything is loaded: what cannot be written, or should not be."""
-    if file.suffix not in WRITERS:
+    if file.suffix.lower() not in WRITERS:
         raise UsageError(f"'{file}' says no format that a model is exported in: end it in {' or '.join(WRITERS)}")
     if not file.parent.is_dir():
         raise UsageError(f"cannot write {file}: there is no folder {file.parent}")
     if file.exists() and not force:
         raise UsageError(f"{file} exists already: add --force (force=True in Python) to write over it")
-    missing = [name for name in NEEDS.get(file.suffix, ()) if importlib.util.find_spec(name) is None]
+    missing = [name for name in NEEDS.get(file.suffix.lower(), ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"{file.suffix} needs {' and '.join(missing)}, not installed here: pip install 'bdr[onnx]'")
 
@@ -71,7 +71,9 @@ def write_model(
     shown = torch.zeros(SHOWN, *run.info["image"], dtype=torch.uint8, device=device)
     try:
         with torch.no_grad(), quiet():
-            content = WRITERS[file.suffix](torch.export.export(model, (shown,), dynamic_shapes=any_batch()), about)
+            exported = torch.export.export(model, (shown,), dynamic_shapes=any_batch())
+            # Flat: a file with autocast inside autocast, as a grown network has it, could not be opened again.
+            content = WRITERS[file.suffix.lower()](exported.run_decompositions({}), about)
     except Exception as problem:  # what torch cannot follow in a network of one's own ends in an error of any kind
         why = str(problem).strip().partition("\n")[0] or type(problem).__name__
         raise BdrError(f"{run.path} cannot be exported as {file.suffix}: {why}") from problem

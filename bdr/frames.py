@@ -192,20 +192,14 @@ def paper_frame(method: str, *plugins: str) -> Config:
 def der_frame(method: str, *plugins: str) -> Config:
     """DER's frame, in which the rows of table 2 were made: its class order, network, statistics and schedule."""
     brought = brought_by(method)
-    protocol: dict[str, Any] = {"order": "der-2", "base": 50, "step": 10, "augment": {"brightness": 63 / 255}}
-    frame = Config(
-        method=method,
-        plugins=plugins,
-        data="cifar100",
-        memory=brought.memory or "20/class",
-        herding="dot",
-        net=brought.net or "resnet18-der",
-        statistics=brought.statistics or "der",
-        stage=brought.stage or Stage(epochs=170, warmup=10, drops=(110, 130)),
-        settings=named(method, brought.settings),
-        **protocol | brought.cifar100,
-    )
-    return fitted_to_plugins(frame)
+    usual = {
+        "net": brought.net or "resnet18-der",
+        "statistics": brought.statistics or "der",
+        "stage": brought.stage or Stage(epochs=170, warmup=10, drops=(110, 130)),
+    }
+    protocol = {"order": "der-2", "base": 50, "step": 10, "herding": "dot", "augment": {"brightness": 63 / 255}}
+    fields: dict[str, Any] = own_fields(method) | usual | protocol | brought.cifar100
+    return fitted_to_plugins(Config(method=method, plugins=plugins, data="cifar100", **fields))
 
 
 def fitted_to_plugins(frame: Config) -> Config:

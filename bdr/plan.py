@@ -12,6 +12,7 @@ from bdr.config import Config
 from bdr.data.pool import held_of_each, images_drawn
 from bdr.engine.learner import Learner
 from bdr.engine.run import Experiment
+from bdr.records.speed import Step
 from bdr.types import Phase, Stage
 
 
@@ -62,3 +63,9 @@ class Plan:
     def workload(self) -> list[list[int]]:
         """Images that pass through training, of every stage of every phase."""
         return [[stage["images"] * stage["epochs"] for stage in stages] for stages in self.work()]
+
+
+def step_of(plan: Plan) -> Step:
+    """By what the speed of other runs can be told to be that of this one."""
+    image, precision = tuple(plan.info["image"]), plan.info["protocol"]["precision"]
+    return Step(plan.config.net, plan.experiment.device.type, image, precision)

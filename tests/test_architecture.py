@@ -55,7 +55,7 @@ RULES = {
     },
     "settings": {"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.parts"},
     "loading": {"bdr.types", "bdr.data", "bdr.config", "bdr.parts"},
-    "plan": {"bdr.types", "bdr.data", "bdr.engine", "bdr.config"},
+    "plan": {"bdr.types", "bdr.data", "bdr.engine", "bdr.config", "bdr.records"},
     "rehearsal": {
         *{"bdr.types", "bdr.data", "bdr.engine"},
         *{"bdr.records", "bdr.metrics", "bdr.report"},
@@ -110,7 +110,7 @@ RULES = {
     },
     "sweep": {
         *{"bdr.api", "bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.recipes", "bdr.describe"},
-        *{"bdr.data", "bdr.records"},
+        *{"bdr.data", "bdr.records", "bdr.plan"},
         *{"bdr.report", "bdr.terminal", "bdr.display", "bdr.commands", "bdr.cli"},  # a run of a sweep types `bdr run`
     },
     "paper": {

@@ -187,6 +187,7 @@ def test_an_argument_too_many_is_told_what_the_command_takes(refused, words, sai
 def test_a_folder_of_runs_in_place_of_an_option_is_told_which(refused, tmp_path, folder):
     (tmp_path / folder).mkdir()
     assert f"nothing else: bdr list runs --runs {shlex.quote(folder)}" in refused(USAGE, "list", "runs", folder)
+    assert f"{folder} is too much" in refused(USAGE, "list", "runs", folder, "--runs", folder)
 
 
 def test_every_command_can_say_what_it_takes():

@@ -382,6 +382,9 @@ def test_a_dry_run_judges_the_time_by_runs_that_are_there_or_else_by_steps(tmp_p
     assert "judging by 2 steps of each stage here" in judged()
     assert typed("run", "ucir", *SHORT, "--runs", tmp_path).code == 0
     assert "judging by 1 record of ucir with any plug-ins on CPU" in judged()
+    for others in (("replay",), ("ucir", "--precision", "bf16")):  # another method, and steps of another kind
+        said = typed("run", *others, *SHORT, "--dry-run", "--runs", tmp_path)
+        assert "judging by 2 steps of each stage here" in " ".join(said.out.split())
 
 
 # Kept models

@@ -25,7 +25,7 @@ from bdr.data.memory import Memory, Quota
 from bdr.data.pool import Pool
 from bdr.data.store import Store
 from bdr.engine import step as stepping
-from bdr.engine.checkpoint import Checkpoints, read_state
+from bdr.engine.checkpoint import Checkpoints, optimizer_state, read_state, restore_optimizer
 from bdr.engine.evaluate import predict
 from bdr.engine.fit import Awake, Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
@@ -495,7 +495,7 @@ def test_a_term_with_a_name_that_is_there_already_is_an_error(named):
         objective.terms(make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2])))
 
 
-@pytest.mark.parametrize("named", ["ce0", "extra"])
+@pytest.mark.parametrize("named", ["ce0", "extra", "later"])
 def test_a_plug_in_weighs_no_term_but_its_own(named):
     class Weighs(Plugin):
         def __init__(self, name, term, weighed):
@@ -508,7 +508,7 @@ def test_a_plug_in_weighs_no_term_but_its_own(named):
         def weights(self, phase, stage):
             return {self.weighed: 0.0}
 
-    plugins = [Weighs("one", "extra", "extra"), Weighs("other", "further", named)]
+    plugins = [Weighs("one", "extra", "extra"), Weighs("other", "further", named), Weighs("last", "later", "later")]
     with pytest.raises(BdrError, match=rf"plug-in 'other' weighs a term that is not its own: {named}"):
         Objective(Plain(), plugins, PHASES[0], Stage()).terms(
             make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2]))
@@ -813,6 +813,31 @@ def test_weight_decay_leaves_alone_what_is_named(kind):
     optimizer.step()
     assert bool((decayed < 1).all())
     assert bool((spared == 1).all())
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_moments_are_kept_by_the_place_of_their_parameter_whatever_its_group(kind):
+    def made(undecayed=()):
+        parameters = [nn.Parameter(torch.full((size,), float(size))) for size in (2, 3, 4)]
+        for parameter in parameters:
+            parameter.grad = parameter.detach().clone()
+        spared = [parameters[place] for place in undecayed]
+        return parameters, make_optimizer(Stage(optimizer=kind), parameters, torch.device("cpu"), spared)
+
+    one, before = made()
+    before.step()
+    kept = optimizer_state(before)
+    parameters, after = made(undecayed=[1])
+    restore_optimizer(after, kept)
+    assert optimizer_state(after).keys() == kept.keys()
+    assert all(torch.equal(value, kept[name]) for name, value in optimizer_state(after).items())
+    assert all(
+        torch.equal(after.state[new][name], before.state[old][name])
+        for old, new in zip(one, parameters, strict=True)
+        for name in before.state[old]
+    )
+    with pytest.raises(BdrError, match="of other parameters than those that move"):
+        restore_optimizer(after, {"0/momentum_buffer": torch.ones(5)})
 
 
 OWN = """

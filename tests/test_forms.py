@@ -68,10 +68,12 @@ def test_csv_has_bare_numbers_and_says_where_from(runs):
     assert better["runs"].split(";") == group["runs"]
 
 
-def test_in_a_csv_methods_go_by_their_names_and_readouts_stand_beside_them(tmp_path):
-    mixed = [read_by(with_protocol(tmp_path, "icarl", readout="nme")), with_protocol(tmp_path, "wa")]
-    rows = list(csv.DictReader(io.StringIO(comparison_as("csv", compare(mixed)))))
-    assert [(row["method"], row["readout"]) for row in rows] == [("icarl", "nme"), ("wa", "cnn")]
+def test_for_programs_methods_go_by_their_names_and_readouts_stand_beside_them(tmp_path):
+    mixed = compare([read_by(with_protocol(tmp_path, "icarl", readout="nme")), with_protocol(tmp_path, "wa")])
+    rows = list(csv.DictReader(io.StringIO(comparison_as("csv", mixed))))
+    groups = json.loads(comparison_as("json", mixed))["groups"]
+    for found in (rows, groups):
+        assert [(row["method"], row["readout"]) for row in found] == [("icarl", "nme"), ("wa", "cnn")]
 
 
 def test_one_run_is_a_row_a_phase(runs):
@@ -98,6 +100,7 @@ def test_what_cannot_be_is_refused(runs, tmp_path):
     for words, told in (
         (("--json", "--format", "csv"), "--json and --format csv exclude each other"),
         (("-o", tmp_path / "no" / "t.tex"), f"there is no folder {tmp_path / 'no'}"),
+        (("-o", "."), "cannot write .: it is a folder"),
     ):
         said = typed("show", runs, *words)
         assert said.code != 0

@@ -188,7 +188,7 @@ def test_every_place_of_an_epoch_has_a_draw_of_its_own():
 
 
 def test_outputs_are_those_of_eval_mode_in_the_order_of_the_rows(monkeypatch):
-    monkeypatch.setattr("bdr.data.pool.EVALUATION_BATCH", 7)
+    monkeypatch.setattr("bdr.data.store.EVALUATION_BATCH", 7)
     pool, net = pool_of(), Network(Flat(), LinearHead(5))
     net.head.grow(4)
     net.backbone.eval()

@@ -432,6 +432,14 @@ def test_a_class_of_one_picture_cannot_be_split(tmp_path):
         sets.imagefolder(tmp_path)
 
 
+def test_a_test_folder_without_classes_is_no_reason_to_test_with_training_images(tmp_path):
+    for number in range(5):
+        paint(tmp_path / "train" / "ant" / f"{number}.png")
+    paint(tmp_path / "test" / "0.png")
+    with pytest.raises(UsageError, match=r"no classes in .*test"):
+        sets.imagefolder(tmp_path)
+
+
 def test_a_folder_without_classes_says_what_is_expected(tmp_path):
     with pytest.raises(UsageError, match=r"no classes in .* expected is ROOT/train/CLASS"):
         sets.imagefolder(tmp_path)

@@ -25,6 +25,7 @@ from bdr.commands.upkeep import about_run
 from bdr.config import as_typed, parse_setting
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, RunWriter
+from bdr.records.speed import Step
 from bdr.sweep import mps, parse_duration, plan
 from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
@@ -267,8 +268,8 @@ class Acted(Crew):
 
 def record(run, phases=0, epochs=()):
     """As far as so many phases, with lines of the epochs that are named by phase and images a second."""
-    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {"net": "small"}}
-    info |= {"classes": ["a", "b"], "device": {"type": "cpu", "name": "CPU"}, "side_by_side": 1}
+    info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {"net": "small", "precision": "fp32"}}
+    info |= {"classes": ["a", "b"], "image": [1, 8, 8], "device": {"type": "cpu", "name": "CPU"}, "side_by_side": 1}
     info |= {"phases": [[0, 1], [1, 2]], "work": [[{"stage": "main", "images": 9, "epochs": 1}]] * 2}
     run.path.mkdir(parents=True, exist_ok=True)
     (run.path / "run.json").write_text(json.dumps(info))
@@ -281,10 +282,13 @@ def record(run, phases=0, epochs=()):
     (run.path / "epochs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
+STEP = Step("small", "cpu", (1, 8, 8), "fp32")
+
+
 def acted(folder, keys, jobs=9):
     """Runs that share a first phase where their letters are equal."""
     shared = [None if key == "-" else folder / ".shared" / key for key in keys]
-    work = {"words": (), "title": "ucir", "net": "small", "device": "cpu", "images": (9, 9)}
+    work = {"words": (), "title": "ucir", "step": STEP, "images": (9, 9)}
     runs = [Planned(f"run{i}", 1, path=folder / f"{i}", shared=key, **work) for i, key in enumerate(shared)]
     return runs, Acted(runs, jobs, folder, {}, lambda text: None)
 

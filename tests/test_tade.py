@@ -414,7 +414,7 @@ def test_margin_ranking_is_that_of_the_mean(ucir):
 
 def test_a_pool_hands_on_what_every_expert_says(ucir, monkeypatch):
     world = copy.deepcopy(ucir)
-    monkeypatch.setattr("bdr.data.pool.EVALUATION_BATCH", 7)  # several parts
+    monkeypatch.setattr("bdr.data.store.EVALUATION_BATCH", 7)  # several parts
     found = world.pool.outputs(world.method.net, world.pool.rows)
     assert found.experts.shape == (3, len(world.pool.rows), 5)
     torch.testing.assert_close(found.experts.mean(0), found.logits)

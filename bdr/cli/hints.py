@@ -44,7 +44,8 @@ class Hinting(TyperCommand):
 
     def too_much(self, words: Sequence[str], left: Sequence[str]) -> str:
         takes = f"{self.name} takes {f'{self.taken()}, and nothing else' if self.taken() else 'no argument'}"
-        if any("--runs" in param.opts for param in self.params) and Path(left[0]).is_dir():
+        takes_runs = any("--runs" in param.opts for param in self.params) and "--runs" not in words
+        if takes_runs and Path(left[0]).is_dir():
             place = len(words) - words[::-1].index(left[0])  # the last of its kind: arguments are taken from the front
             instead = ["bdr", str(self.name), *words[: place - 1], *words[place:], "--runs", left[0]]
             return f"{takes}: {shlex.join(instead)}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
-from bdr.records import Run, find_runs, is_begun, kept_phase, write_atomically
+from bdr.records import Run, find_runs, is_begun, kept_phase
 from bdr.terminal import err, out
 
 if TYPE_CHECKING:
@@ -173,19 +173,11 @@ def predict_pictures(
         if form is None:
             print(f"{image}  " + ", ".join(f"{name} {100 * chance:.1f} %" for name, chance in classes))
     if form is not None:
-        print_or_write(IN_FORM[form](told), file)
+        hand_over(IN_FORM[form](told), file)
     if readout is None:
         say_which_readout(path, kept_phase(path, phase))
     if broken := sum("error" in each for each in told):
         raise BdrError(f"{broken} of {len(told)} pictures could not be used; the warnings above say why")
-
-
-def print_or_write(text: str, file: Path | None) -> None:
-    if file is None:
-        print(text, end="")
-        return
-    write_atomically(file, text)
-    out.print(f"written: {file}", markup=False, soft_wrap=True)
 
 
 def form_of_predictions(as_csv: bool, as_json: bool, file: Path | None) -> str | None:
@@ -195,7 +187,7 @@ def form_of_predictions(as_csv: bool, as_json: bool, file: Path | None) -> str |
         raise UsageError("--csv and --json are two forms of the same: choose one")
     if file is None:
         return asked[0] if asked else None
-    form = file.suffix.removeprefix(".")
+    form = file.suffix.lower().removeprefix(".")
     if form not in IN_FORM:
         raise UsageError(f"'{file}' says no form that predictions are written in: end it in .csv or .json")
     if asked and asked != [form]:

@@ -15,6 +15,8 @@ from bdr.errors import Interrupted, UsageError
 from bdr.extension import plan_extension
 from bdr.plan import Plan
 from bdr.recipes import configure
+from bdr.records import Run
+from bdr.records.speed import finished_runs
 from bdr.terminal import Stoppable, command_line, err, out
 
 
@@ -69,10 +71,11 @@ def run_seeds(
         return
     for note in notes:
         err.print(note, markup=False)
+    finished = finished_runs(runs) if dry_run else []
     for place, config in enumerate(configs):
         plan = plan_run(config, path, runs)
         if dry_run:
-            print_estimate(plan, runs)
+            print_estimate(plan, finished)
             continue
         try:
             train(plan, stoppable)
@@ -80,10 +83,10 @@ def run_seeds(
             raise with_seeds_left(stop, configs[place + 1 :]) from None
 
 
-def print_estimate(plan: Plan, runs: Path) -> None:
+def print_estimate(plan: Plan, finished: Sequence[Run]) -> None:
     from bdr.dryrun import TIMED_STEPS, estimate, speed_of
 
-    speed = speed_of(plan, runs)
+    speed = speed_of(plan, finished)
     if speed is None:
         where = f"{plan.config.title} on {plan.experiment.device}"
         err.print(f"timing {TIMED_STEPS} steps of each stage of {where} ...", markup=False)
@@ -144,7 +147,7 @@ def extend_run(
     for note in notes:
         err.print(note, markup=False, soft_wrap=True)
     if dry_run:
-        print_estimate(plan, runs)
+        print_estimate(plan, finished_runs(runs))
     else:
         train(plan, stoppable)
 

@@ -48,13 +48,13 @@ def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
     root = Path(root)
     if not (os.path.isdir(root / "train") and subfolders(root / "train")):  # a class may be called "train"
         return root, None
-    return root / "train", test_folder(root)
+    return root / "train", next(iter(test_folders(root)), None)
 
 
-def test_folder(root: Path) -> Path | None:
-    """Where test classes stand apart, if they do: a folder of folders, since a class may be called "test"."""
-    places = (root / name for name in ("test", "val"))
-    return next((place for place in places if place.is_dir() and subfolders(place)), None)
+def test_folders(root: str | os.PathLike[str] | None) -> list[Path]:
+    """Those that test classes may stand apart in."""
+    places = [] if root is None else [Path(root) / name for name in ("test", "val")]
+    return [place for place in places if os.path.isdir(place)]
 
 
 def subfolders(folder: Path) -> list[Path]:

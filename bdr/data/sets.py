@@ -25,7 +25,8 @@ from bdr.data.pictures import (
     labelled_files,
     pictures,
     say_if_shrunk,
-    test_folder,
+    subfolders,
+    test_folders,
 )
 from bdr.data.published import folder_of, how_to_fetch, published, read
 from bdr.errors import BdrError, UsageError
@@ -76,8 +77,9 @@ def imagefolder(root: Root | None, size: int = USUAL, only: Collection[str] = ()
     """
     if size < 1:
         raise UsageError(f"images of {size} pixels a side do not exist; use a size of 8 or more, such as 32")
-    if test_alone and root is not None and (tests := test_folder(Path(root))):
-        return tests_of(tests, size, only)
+    apart = [folder for folder in test_folders(root) if subfolders(folder)]  # a class may be called "test", too
+    if test_alone and apart:
+        return tests_of(apart[0], size, only)
     train_at, test_at = folders_of(root)
     only = only if set(only) <= set(class_names(train_at)) else ()
     classes = class_names(train_at, only)

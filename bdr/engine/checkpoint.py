@@ -31,6 +31,8 @@ from bdr.records.files import json_object, sync_folder, to_json, writing
 KEPT = 2
 RESTING = "resting"
 
+ANEW = "the code has changed since; train it anew, into another folder"
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -69,21 +71,36 @@ def restore_module(module: nn.Module, state: State, device: torch.device | str) 
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Moments by the place of their parameter: `3/momentum_buffer`."""
-    state = optimizer.state_dict()["state"]
-    return {f"{place}/{k}": v for place, mine in state.items() for k, v in mine.items() if isinstance(v, Tensor)}
+    """Moments by the place of their parameter among all that move: `3/momentum_buffer`."""
+    return {
+        f"{place}/{name}": value
+        for place, parameter in by_place(optimizer).items()
+        for name, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    packed = [p for group in optimizer.param_groups for p in group["params"]]  # torch counts through the groups
+    number, there = {id(p): index for index, p in enumerate(packed)}, by_place(optimizer)
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         place, key = name.split("/", 1)
-        state.setdefault(int(place), {})[key] = value
+        moves = there.get(int(place))
+        if moves is None or (value.ndim and value.shape != moves.shape):
+            raise BdrError(f"the moments of the checkpoint are of other parameters than those that move: {ANEW}")
+        state.setdefault(number[id(moves)], {})[key] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     for parameter, mine in optimizer.state.items():  # in the memory layout of the parameter, as fused kernels want it
         for key, value in mine.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
                 mine[key] = torch.empty_like(parameter).copy_(value)
+
+
+def by_place(optimizer: torch.optim.Optimizer) -> dict[int, nn.Parameter]:
+    """What moves, in the order in which it was handed over, whatever groups it is in."""
+    pairs = (zip(group["places"], group["params"], strict=True) for group in optimizer.param_groups)
+    return dict(sorted((pair for of_group in pairs for pair in of_group), key=lambda pair: pair[0]))
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

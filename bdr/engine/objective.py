@@ -69,7 +69,8 @@ class Objective:
         self.loss = getattr(method, stage.loss)
         self.around = compose(criterion or method.criterion, self.plugins)
         self.weights_of = {type(method).__name__: dict(method.weights(phase, stage))}
-        self.weights_of |= {owner(plugin): plugin.weights(phase, stage) for plugin in self.plugins}
+        self.added_weights = [plugin.weights(phase, stage) for plugin in self.plugins]
+        self.weights_of |= dict(zip(map(owner, self.plugins), self.added_weights, strict=True))
         self.weights = {name: weight for mine in self.weights_of.values() for name, weight in mine.items()}
         self.factors: Tensor | None = None  # the weights on the device, in the order of the terms
 
@@ -86,17 +87,23 @@ class Objective:
 
         terms = checked(self.loss(batch, self.phase, classify), self.method)
         out = heard[0] if heard else None
+        whose: dict[str, Plugin | None] = dict.fromkeys(terms)  # None: the method's own
         for plugin in self.plugins:
             if out is None:
                 raise BdrError(f"the method never calls `classify`, so plug-in '{plugin.name}' has nothing to act on")
             own = plugin.terms(self.seen_by(plugin, batch), out, self.beside)
             if twice := terms.keys() & own.keys():
                 raise BdrError(f"{owner(plugin)} names a term that is there already: {', '.join(twice)}")
-            if others := terms.keys() & self.weights_of[owner(plugin)].keys():
-                # Nothing that is added to a method may weaken what it distils.
-                raise BdrError(f"{owner(plugin)} weighs a term that is not its own: {', '.join(others)}")
             terms.update(own)
+            whose.update(dict.fromkeys(own, plugin))
+        self.refuse_foreign_weights(whose)
         return terms, out
+
+    def refuse_foreign_weights(self, whose: dict[str, Plugin | None]) -> None:
+        """Nothing that is added to a method may weaken what it distils, or what another adds."""
+        for plugin, named in zip(self.plugins, self.added_weights, strict=True):
+            if others := [term for term in named if whose.get(term, plugin) is not plugin]:
+                raise BdrError(f"{owner(plugin)} weighs a term that is not its own: {', '.join(others)}")
 
     def seen_by(self, plugin: Plugin, batch: Batch) -> Batch:
         """The batch with the further views that this plug-in wants, and without those of others."""

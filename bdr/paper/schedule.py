@@ -11,7 +11,7 @@ from bdr.paper.cost import workload
 from bdr.paper.found import Results
 from bdr.paper.mapping import Wanted
 from bdr.paper.verdicts import Judged
-from bdr.records.speed import Speed, kind_of, measured
+from bdr.records.speed import Speed, Step, kind_of, measured
 
 SEEDS = (1993, 1994, 1995)  # fixed before the first run
 UNKNOWN = "unknown"
@@ -85,7 +85,7 @@ def schedule_of(
 
 def speeds_of(wanted: Sequence[Wanted], results: Results, device: str, at_once: int) -> dict[Wanted, Speed | None]:
     kinds = {each: (each.spec, net_of(each)) for each in wanted}
-    speeds = {kind: measured(results, *kind, device, at_once) for kind in set(kinds.values())}
+    speeds = {(spec, net): measured(results, spec, Step(net, device), at_once) for spec, net in set(kinds.values())}
     return {each: speeds[kind] for each, kind in kinds.items()}
 
 
@@ -150,9 +150,8 @@ def seconds_of(jobs: Sequence[Job], speed: Speed) -> float:
 
 
 def total(jobs: Sequence[Job], speed: Speed) -> str:
-    records = f"{speed.records} record{'' if speed.records == 1 else 's'} of {speed.of} on {speed.device}"
     rates = f"a run: {speed.first:,.0f} images/s in the first phase, {speed.later:,.0f} in later ones"
-    return f"about {duration(seconds_of(jobs, speed))} {speed.circumstances}, from {records} ({rates})"
+    return f"about {duration(seconds_of(jobs, speed))} {speed.circumstances}, from {speed.told} ({rates})"
 
 
 def kinds(results: Results, device: str) -> list[str]:

@@ -29,6 +29,8 @@ def writing(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write beside, sync, rename: a reader sees the old file or the new one, never a part."""
     path = Path(path)
+    if path.is_dir():
+        raise BdrError(f"cannot write {path}: it is a folder")
     # the process id keeps two runs that fill the same cache from writing into each other's file
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     with writing(path):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
+from bdr.errors import BdrError
+from bdr.records.folders import is_done, run_folders
 from bdr.records.reader import Run
 
 
@@ -26,23 +31,54 @@ class Speed:
             return "one after the other, if those that were measured had the device to themselves"
         return "one after the other" if self.beside == 1 else f"{self.beside} side by side (--jobs {self.beside})"
 
+    @property
+    def told(self) -> str:
+        return f"{self.records} record{'' if self.records == 1 else 's'} of {self.of} on {self.device}"
+
     def seconds(self, images: Sequence[int]) -> float:
         """Of a run that passes so many images through training in each of its phases."""
         first, *later = images
         return first / self.first + sum(later) / self.later
 
 
-def measured(runs: Iterable[Run], spec: str, net: str, device: str, jobs: int = 1) -> Speed | None:
-    """The speed that records of the same network and kind of device show, if there are any.
+class Step(NamedTuple):
+    """What decides how long a step takes, the method aside; None: whatever it is."""
+
+    net: str
+    device: str  # its kind
+    image: tuple[int, ...] | None = None  # channels, height, width
+    precision: str | None = None
+
+    def is_of(self, run: Run) -> bool:
+        facts = kind_of(run), as_fast(str(run.protocol.get("net")))
+        image, precision = tuple(run.info.get("image", ())), run.protocol.get("precision")
+        return (
+            facts == (self.device, as_fast(self.net))
+            and self.image in (None, image)
+            and self.precision in (None, precision)
+        )
+
+
+def finished_runs(folder: Path) -> list[Run]:
+    """Those below a folder that can be read, as far as their speed needs it: a folder may hold thousands."""
+    found = []
+    for path, _ in run_folders(folder):
+        with suppress(BdrError, OSError):
+            found += [Run.open(path)] if is_done(path) else []
+    return found
+
+
+def measured(runs: Iterable[Run], spec: str, step: Step, jobs: int = 1, any_method: bool = True) -> Speed | None:
+    """The speed that records of such a step show, if there are any.
 
     A method may run several networks at once, and so may a plug-in: records of the same run are the best, then those of
-    the same method, whatever its plug-ins, then those of any.
+    the same method, whatever its plug-ins, then those of any, where these count at all.
     """
-    fitting = [run for run in runs if kind_of(run) == device and net_of(run) == net.split("-")[0]]
-    method = spec.split("+")[0]
+    fitting, method = [run for run in runs if step.is_of(run)], spec.split("+")[0]
     same_run = [run for run in fitting if run.title == spec]
     same_method = [run for run in fitting if run.title.split("+")[0] == method]
-    nearness = ((same_run, spec), (same_method, f"{method} with any plug-ins"), (fitting, "other methods"))
+    others = fitting if any_method else []
+    nearness = ((same_run, spec), (same_method, f"{method} with any plug-ins"), (others, "other methods"))
     return next((speed for near, of in nearness if (speed := side_by_side(near, of, jobs))), None)
 
 
@@ -67,9 +103,9 @@ def speed_of(runs: Sequence[Run], of: str, beside: int | None) -> Speed | None:
     return Speed(median(first), median(later), len(runs), of, ", ".join(names), beside)
 
 
-def net_of(run: Run) -> str:
+def as_fast(net: str) -> str:
     """The network, however it starts: `resnet18-der` is as fast as `resnet18`."""
-    return str(run.protocol.get("net")).split("-")[0]
+    return net.removesuffix("-der")
 
 
 def kind_of(run: Run) -> str | None:

@@ -200,14 +200,14 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 def _group_json(comparison: Comparison, place: int) -> dict[str, Any]:
     group, reference, pairs = comparison.groups[place], comparison.references[place], comparison.differences[place]
     return {
-        "method": group.label,
+        "method": group.name,
         "protocol": group.protocol,
         "readout": group.told_readout,
         "seeds": [run.seed for run in group.runs],
         "runs": [str(run.path) for run in group.runs],
         "conditions": as_facts(group),
         "values": _named(comparison.values[place], "spread"),
-        "reference": None if reference is None else reference.label,
+        "reference": None if reference is None else reference.name,
         "difference_to_reference": None if pairs is None else _named(pairs, "standard_error"),
         "per_seed": [plain(each) for each in group.summaries],
     }

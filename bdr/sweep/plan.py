@@ -18,8 +18,10 @@ from bdr.config import SCALED, Config, as_typed, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
 from bdr.loading import load_data
+from bdr.plan import step_of
 from bdr.recipes import configure
 from bdr.records import is_begun, is_done
+from bdr.records.speed import Step
 from bdr.sweep.grid import Wish
 
 
@@ -33,8 +35,7 @@ class Planned:
     path: Path
     shared: Path | None  # where a first phase equal to this one's is, or will be
     title: str  # method and plug-ins, whatever the label calls them
-    net: str
-    device: str  # what kind it is: cpu, cuda
+    step: Step
     images: tuple[int, ...]  # that pass through training, by phase
     other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
     other_library: bool = False  # the library has
@@ -45,7 +46,7 @@ class Planned:
 
     @property
     def cuda(self) -> bool:
-        return self.device == "cuda"
+        return self.step.device == "cuda"
 
     @property
     def begun(self) -> bool:
@@ -109,7 +110,7 @@ def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
-        "device": experiment.device.type,
+        "step": step_of(plan),
         "images": [sum(of_phase) for of_phase in plan.workload()],
         "other_code": other_code(plan, there) if there else [],
         "other_library": bool(there and about_library(there)),
@@ -141,6 +142,7 @@ def answer() -> None:
 
 
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
+    net, device, image, precision = found["step"]  # a list, if it comes from elsewhere
     return Planned(
         wish.label,
         config.seed,
@@ -148,8 +150,7 @@ def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Pl
         path=Path(found["path"]),
         shared=None if found["shared"] is None else Path(found["shared"]),
         title=config.title,
-        net=config.net,
-        device=found["device"],
+        step=Step(net, device, tuple(image), precision),
         images=tuple(found["images"]),
         other_code=tuple(found["other_code"]),
         other_library=found["other_library"],

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bdr.display import duration
 from bdr.errors import BdrError
-from bdr.records import Run, Work, find_runs, work_of
-from bdr.records.speed import Speed, measured
+from bdr.records import Run, Work, work_of
+from bdr.records.speed import Speed, finished_runs, measured
 from bdr.sweep.crew import WAITING, Crew, has_first_phase
 from bdr.sweep.plan import Planned
 
@@ -60,10 +60,10 @@ def time_note(runs: Sequence[Planned], folder: Path, jobs: int) -> str:
     if not todo:
         return "Nothing is to do."
     images = {run: images_left(run, runs) for run in todo}
-    records = find_runs(folder)[0] if folder.is_dir() else []
-    speeds = {run: measured(records, run.title, run.net, run.device, jobs) for run in todo}
+    records = finished_runs(folder)
+    speeds = {run: measured(records, run.title, run.step, jobs) for run in todo}
     timed = {run: speed for run, speed in speeds.items() if speed}
-    unknown = sorted({f"{run.net} on {run.device}" for run in todo if run not in timed})
+    unknown = sorted({f"{run.step.net} on {run.step.device}" for run in todo if run not in timed})
     seconds = sum(speed.seconds(images[run]) / (speed.beside or 1) for run, speed in timed.items())
     amount = f"{in_millions(sum(map(sum, images.values())))} images to train on"
     about = [f"about {duration(seconds)} of training{measured_how(timed.values())}"] if timed else []

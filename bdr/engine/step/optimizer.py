@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,9 +22,9 @@ def make_optimizer(
     if not moving:
         raise BdrError(f"stage '{stage.name}' moves no parameter: its `train` {stage.train} fits none")
     spared = set(map(id, undecayed))
-    groups: list[dict[str, Any]] = [{"params": [p for p in moving if id(p) not in spared]}]
-    if free := [p for p in moving if id(p) in spared]:
-        groups.append({"params": free, "weight_decay": 0.0})
+    groups = [group_of(moving, lambda p: id(p) not in spared)]
+    if any(id(p) in spared for p in moving):
+        groups.append(group_of(moving, lambda p: id(p) in spared) | {"weight_decay": 0.0})
     fast = device.type == "cuda"
     # A learning rate on the device can change without capturing the graph again.
     lr = torch.tensor(stage.lr, device=device) if fast else stage.lr
@@ -33,6 +33,12 @@ def make_optimizer(
     if stage.optimizer == "sgd":
         return torch.optim.SGD(groups, lr, stage.momentum, weight_decay=stage.weight_decay, fused=fast or None)
     raise UsageError(f"no optimiser '{stage.optimizer}'; there are {', '.join(OPTIMIZERS)}")
+
+
+def group_of(moving: Sequence[nn.Parameter], belongs: Callable[[nn.Parameter], bool]) -> dict[str, Any]:
+    """Those of the parameters that belong to it, and which they are of all: what moments are kept by in checkpoints."""
+    chosen = {place: p for place, p in enumerate(moving) if belongs(p)}
+    return {"params": list(chosen.values()), "places": list(chosen)}
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
