@@ -22,7 +22,6 @@ from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.listen import Listener, Several
 from bdr.engine.run import Company
 from bdr.engine.step import choose_precision, set_precision
-from bdr.exporting import check_file, write_model
 from bdr.extension import plan_extension
 from bdr.methods import Method
 from bdr.parts import make_method, make_plugins
@@ -254,6 +253,8 @@ def export(
     probabilities; names of the classes and what else must be known are inside. It runs on the kind of `device` alone,
     where it is `.pt2`. A file that is there already is written over with `force` alone.
     """
+    from bdr.exporting import check_file, write_model  # which is slow to import, and not for everybody
+
     there, number, place = Run.open(Path(run)), kept_phase(Path(run), phase), Path(file)
     chosen = readout_of(there, number, readout)
     check_file(place, force)
