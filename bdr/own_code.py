@@ -85,7 +85,7 @@ def is_installed(file: Path) -> bool:
     return not INSTALLED.isdisjoint(file.parts)
 
 
-def is_own(file: Path) -> bool:
+def is_own_file(file: Path) -> bool:
     """Not installed, not of Python, not of this package."""
     return file.is_file() and not is_installed(file) and not any(map(file.is_relative_to, (PYTHON, HOME)))
 
@@ -94,7 +94,7 @@ def told_with_place(error: Exception) -> str:
     """`AttributeError in own.py, line 3: ...`: an error, with the last line of one's own that led to it."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__} in {error.filename}, line {error.lineno}: {error.msg}"
-    places = [place for place in traceback.extract_tb(error.__traceback__) if is_own(Path(place.filename))]
+    places = [place for place in traceback.extract_tb(error.__traceback__) if is_own_file(Path(place.filename))]
     place = f" in {places[-1].filename}, line {places[-1].lineno}" if places else ""
     return f"{type(error).__name__}{place}: {error}"
 

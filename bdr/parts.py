@@ -155,7 +155,8 @@ def load_named(config: Config, only: Collection[str] = (), test: bool = False) -
         raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
     load = resolve("data set", name, DATASETS, DataSet)
     takes = inspect.signature(load).parameters
-    options: dict[str, Any] = {"only": only, "test_alone": test} if name == "imagefolder" else {}
+    some = {"only": only, "test_alone": test} if name in DATASETS else {}  # what a set of ours may be asked for
+    options: dict[str, Any] = {option: value for option, value in some.items() if option in takes}
     if "size" in takes:  # which is a fact of the run then
         return replace(loaded(load, config, size=config.size, **options), size=config.size)
     return loaded(load, config, **options)

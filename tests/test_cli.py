@@ -606,18 +606,27 @@ def test_arrays_are_learnt_from_python(tmp_path):
     assert model.readouts(torch.zeros(1, 1, 8, 8))["cnn"].shape == (1, 4)
 
 
-@pytest.fixture(scope="module")
-def of_pictures(tmp_path_factory):
-    """A run on a folder of pictures in colour, which is gone by now."""
-    image, place = pytest.importorskip("PIL.Image"), tmp_path_factory.mktemp("pictures")
-    for number, (pixels, label) in enumerate(zip(*patches(0, 40, channels=3), strict=True)):
-        folder = place / "pictures" / f"corner{label}"
-        folder.mkdir(parents=True, exist_ok=True)
-        image.fromarray(pixels).save(folder / f"{number}.png")
+def paint(folder, seed, count):
+    """A folder for each of four classes, with pictures in colour."""
+    image = pytest.importorskip("PIL.Image")
+    for number, (pixels, label) in enumerate(zip(*patches(seed, count, channels=3), strict=True)):
+        (folder / f"corner{label}").mkdir(parents=True, exist_ok=True)
+        image.fromarray(pixels).save(folder / f"corner{label}" / f"{number}.png")
+
+
+def train_on_pictures(place):
     words = ("--base", "2", "--step", "2", "--memory", "2/class", "--net", "small", "--size", "8", "--device", "cpu")
     where = ("--data", "imagefolder", "--root", place / "pictures", "--out", place / "run")
     said = typed("run", "ucir+bdr", *words, *where, "--set", "stage.epochs=1", "--set", "stage.batch=16")
     assert said.code == 0, said.err
+
+
+@pytest.fixture(scope="module")
+def of_pictures(tmp_path_factory):
+    """A run on a folder of pictures in colour, which is gone by now."""
+    place = tmp_path_factory.mktemp("pictures")
+    paint(place / "pictures", seed=0, count=40)
+    train_on_pictures(place)
     assert typed("evaluate", place / "run").code == 0
     shutil.copytree(place / "pictures", place / "grown")
     shutil.copytree(place / "pictures" / "corner0", place / "grown" / "another")
@@ -648,16 +657,9 @@ def test_a_folder_that_has_grown_must_have_kept_the_images_that_were_there(of_pi
 
 
 def test_test_images_of_their_own_are_all_that_an_evaluation_needs(tmp_path):
-    image = pytest.importorskip("PIL.Image")
     for split, seed, count in (("train", 0, 40), ("test", 1, 20)):
-        for number, (pixels, label) in enumerate(zip(*patches(seed, count, channels=3), strict=True)):
-            folder = tmp_path / "pictures" / split / f"corner{label}"
-            folder.mkdir(parents=True, exist_ok=True)
-            image.fromarray(pixels).save(folder / f"{number}.png")
-    words = ("--base", "2", "--step", "2", "--memory", "2/class", "--net", "small", "--size", "8", "--device", "cpu")
-    where = ("--data", "imagefolder", "--root", tmp_path / "pictures", "--out", tmp_path / "run")
-    said = typed("run", "ucir+bdr", *words, *where, "--set", "stage.epochs=1", "--set", "stage.batch=16")
-    assert said.code == 0, said.err
+        paint(tmp_path / "pictures" / split, seed, count)
+    train_on_pictures(tmp_path)
     shutil.rmtree(tmp_path / "pictures" / "train")
     said = typed("evaluate", tmp_path / "run", "--json")
     assert (json.loads(said.out)["accuracy"], said.err) == (Run.open(tmp_path / "run").phases[-1]["accuracy"], "")

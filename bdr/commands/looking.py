@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -199,15 +197,14 @@ def form_of_predictions(as_csv: bool, as_json: bool, file: Path | None) -> str |
 
 def csv_of(told: Sequence[dict[str, Any]]) -> str:
     """A row a class that is named of a picture; one with the error of a picture that cannot be read."""
-    text = io.StringIO()
-    rows = csv.DictWriter(text, ["image", "rank", "class", "probability", "error"], lineterminator="\n")
-    rows.writeheader()
-    for each in told:
-        if "error" in each:
-            rows.writerow(each)
-        for rank, likely in enumerate(each.get("classes", ()), 1):
-            rows.writerow({"image": each["image"], "rank": rank, **likely})
-    return text.getvalue()
+    from bdr.report.forms import as_csv
+
+    empty = dict.fromkeys(("image", "rank", "class", "probability", "error"))
+    named = [
+        [{"image": each["image"], "rank": rank, **likely} for rank, likely in enumerate(each.get("classes", ()), 1)]
+        for each in told
+    ]
+    return as_csv([empty | row for each, mine in zip(told, named, strict=True) for row in mine or [each]])
 
 
 def json_of(told: Sequence[dict[str, Any]]) -> str:

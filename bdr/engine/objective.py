@@ -96,7 +96,8 @@ class Objective:
                 raise BdrError(f"{owner(plugin)} names a term that is there already: {', '.join(twice)}")
             terms.update(own)
             whose.update(dict.fromkeys(own, plugin))
-        self.refuse_foreign_weights(whose)
+        if self.factors is None:  # a stage has the same terms in every step: the first tells
+            self.refuse_foreign_weights(whose)
         return terms, out
 
     def refuse_foreign_weights(self, whose: dict[str, Plugin | None]) -> None:
