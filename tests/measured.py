@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bdr.methods import METHODS
-from bdr.metrics import OverSeeds
+from bdr.metrics import OverSeeds, spread, summary
 from bdr.paper.beyond import beside
 from bdr.paper.cells import load_cells
 from bdr.paper.found import Results, gather
@@ -19,6 +19,7 @@ from bdr.paper.mapping import RERUN
 from bdr.paper.sheets import setting_of
 from bdr.paper.verdicts import Judged, judge
 from bdr.recipes import RECIPES
+from bdr.records import Run
 from bdr.report.tables import number, with_spread
 
 HOME = Path(__file__).resolve().parents[1]
@@ -66,10 +67,33 @@ def row_of(each: Judged) -> str:
 def on_cifar(name: str) -> list[str]:
     rows = [row_of(each) for each in reached() if each.wanted and concerns(each.wanted.spec, name)]
     if not rows:
-        return ["On CIFAR-100 not yet."]
+        return in_no_table(name) or ["On CIFAR-100 not yet."]
     head = "Average incremental accuracy, mean ± standard deviation over n training seeds, beside the paper's number:"
     columns = "| run | table | data | setting | paper | ours | n | difference |"
     return [head, "", columns, "|---|---|---|---|---:|---:|---:|---:|", *rows]
+
+
+def in_no_table(name: str) -> list[str]:
+    """What was run in a way that no cell of the paper has."""
+    groups = [
+        list(by_seed.values()) for by_seed in records().runs.values() if concerns(spec_of(*by_seed.values()), name)
+    ]
+    rows = [apart_row(runs) for runs in sorted(groups, key=lambda runs: spec_of(*runs))]
+    head = "The paper has no number for it as it was run here. Average incremental accuracy, mean ± standard deviation"
+    columns = "| run | data | setting | epochs | ours | n |"
+    told = [f"{head} over n training seeds:", "", columns, "|---|---|---|---:|---:|---:|", *rows]
+    return told if rows else []
+
+
+def spec_of(run: Run, *_: Run) -> str:
+    return "+".join([run.info["config"]["method"], *run.info["config"]["plugins"]])
+
+
+def apart_row(runs: list[Run]) -> str:
+    config, ours = runs[0].info["config"], spread([summary(run, run.readout)["average"] for run in runs])
+    setting = f"B{config['base']} S{config['step']}, {config['memory']} exemplars"
+    cells = [f"`{spec_of(*runs)}`", "CIFAR-100", setting, config["stage"]["epochs"], with_spread(ours), ours.n]
+    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 def frame_row(each: Judged) -> str:
