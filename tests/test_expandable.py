@@ -79,6 +79,22 @@ def test_the_new_extractor_is_a_copy_that_learns_and_the_old_one_rests_as_it_was
     assert not torch.equal(net.newest.bn.running_mean, before.bn.running_mean)
 
 
+@pytest.mark.parametrize("maker", MAKERS)
+def test_after_pruning_the_new_extractor_is_as_wide_as_they_are_made_and_what_was_kept_says_the_same(maker):
+    net = Expandable(used(MAKERS[maker]()))
+    net.prune(some(net.newest.widths, 1))
+    pruned = copy.deepcopy(net.newest).eval()
+    assert net.grow()
+    assert net.newest.whole
+    widened = net.newest.eval()(images()).pooled
+    torch.testing.assert_close(widened[:, : pruned.dim], pruned(images()).pooled)
+    widened.sum().backward()
+    for now, was in zip(net.newest.layers(), pruned.layers(), strict=True):  # and yet it will learn to look
+        blank = slice(len(was.conv.weight)), slice(was.conv.in_channels, None)
+        assert not now.conv.weight[blank].any()
+        assert now.conv.weight.grad[blank].any() or not now.conv.weight[blank].numel()
+
+
 def test_features_stand_in_order_of_age():
     net = Expandable(used(MAKERS["small"]()))
     for seed in (1, 2):

@@ -107,7 +107,10 @@ class Prunable(Levelled, ABC):
 
     @torch.no_grad()
     def widen(self) -> None:
-        """As wide as it was made: what was removed comes back as new, beside what was kept."""
+        """As wide as it was made: what was removed comes back as new, beside what was kept.
+
+        What was kept does not look at it yet, and so says what it said.
+        """
         before = [layer.tensors() for layer in self.layers()]
         self.lay_out({"widths": self.full})
         for layer, (weight, of_channels) in zip(self.layers(), before, strict=True):
@@ -115,7 +118,8 @@ class Prunable(Levelled, ABC):
             fresh = nn.Conv2d(now.shape[1], now.shape[0], tuple(now.shape[2:]), bias=False)  # type: ignore[arg-type]
             initialise(fresh)
             now.copy_(fresh.weight)
-            now[: weight.shape[0], : weight.shape[1]] = weight
+            now[: len(weight)] = 0.0
+            now[: len(weight), : weight.shape[1]] = weight
             for values, start, kept in zip(blank, (layer.gamma, 0.0, 0.0, 1.0), of_channels, strict=True):
                 values.fill_(start)[: len(kept)] = kept
 
