@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from runs import FIELDS, SETTINGS, Position, assert_equal, plan, train, train_until
 from small import Flat, make_batch, make_pool
 from test_engine import World
@@ -105,12 +106,15 @@ def test_effective_numbers_lie_between_no_weights_and_inverse_ones():
 
 
 @pytest.mark.parametrize("scheme", ["inverse", "effective"])
-def test_reweighting_multiplies_each_loss_by_the_weight_of_its_class(scheme):
+def test_reweighting_averages_a_batch_by_the_weights_of_its_classes(scheme):
     (out, y), plugin = some_outputs(), begun(Reweighting(scheme, beta=0.9))
     raw = [1 / n if scheme == "inverse" else 0.1 / (1 - 0.9**n) for n in SEEN]
-    weight = [4 * w / sum(raw) for w in raw]
-    rows = zip(out.logits.tolist(), y.tolist(), strict=True)
-    close(loss_of(plugin, out, y), [weight[label] * slow_cross_entropy(z, label) for z, label in rows])
+    rows = list(zip(out.logits.tolist(), y.tolist(), strict=True))
+    sum_of_weights = sum(raw[label] for _, label in rows)
+    found = loss_of(plugin, out, y)
+    close(found, [len(rows) * raw[label] / sum_of_weights * slow_cross_entropy(z, label) for z, label in rows])
+    weights = torch.tensor(raw, dtype=torch.float64)
+    torch.testing.assert_close(found.mean(), F.cross_entropy(out.logits, y, weights), rtol=1e-6, atol=1e-6)
 
 
 def test_a_mixture_has_the_weight_of_its_classes_on_average():
@@ -190,7 +194,8 @@ def test_ldam_lowers_the_logit_of_ones_own_class_and_weighs_late(scale):
         for z, label in zip(out.logits.tolist(), y.tolist(), strict=True):
             z[label] -= scale * margin[label]
             expected_losses.append(weight[label] * slow_cross_entropy(z, label))
-        close(loss_of(ldam, out, y), expected_losses)
+        mean_weight = sum(weight[label] for label in y.tolist()) / len(y)
+        close(loss_of(ldam, out, y), [loss / mean_weight for loss in expected_losses])
 
 
 def test_ldam_without_margins_and_weights_is_the_plain_loss():

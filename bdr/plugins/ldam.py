@@ -4,7 +4,7 @@
 
 z / s are cosines under a cosine head, as in the paper, whose s is 30; here s is the scale that the head has. A linear
 head has logits without such a unit, and s is 1. w is 1 until the share `deferred` of a stage's epochs has passed, and
-from then on the effective-number weights, with mean 1 over the classes (the paper's 160 of 200 epochs are 0.8).
+from then on the effective-number weights, by which a batch is averaged (the paper's 160 of 200 epochs are 0.8).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bdr.data.pool import Census
 from bdr.errors import check_not_negative
 from bdr.losses import one_hot
 from bdr.plugins.base import Prior, old_and_new
-from bdr.plugins.weighting import check_beta, effective_number, expected
+from bdr.plugins.weighting import check_beta, effective_number, weighed
 from bdr.types import Batch, Classify, Outputs, Phase
 
 
@@ -62,7 +62,7 @@ class LDAM(Prior):
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
         kept = out.shift(-out.scale * self.margin * one_hot(y, out.logits))
-        return expected(self.current, y) * inner(kept, y)
+        return weighed(inner(kept, y), self.current, y)
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """Mean margin and weight of old and of new classes."""

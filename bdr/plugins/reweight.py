@@ -3,8 +3,7 @@
     w_y l(z, y),    w_k ~ 1 / N_k                               scheme "inverse"
                     w_k ~ (1 - beta) / (1 - beta^N_k)           scheme "effective" (Cui et al., CVPR 2019)
 
-with mean 1 over the classes. The mean of a batch is over its samples and not over their weights, so that under strong
-imbalance the classification loss as a whole counts less beside the other terms of a method.
+averaged over a batch by weight: the sum of w_y l over the sum of w_y.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Census
 from bdr.plugins.base import Prior, old_and_new
-from bdr.plugins.weighting import check_beta, effective_number, expected, inverse_frequency
+from bdr.plugins.weighting import check_beta, effective_number, inverse_frequency, weighed
 from bdr.types import Classify, Outputs, Phase
 
 
@@ -41,7 +40,7 @@ class Reweighting(Prior):
         self.weight = inverse_frequency(counts) if self.scheme == "inverse" else effective_number(counts, self.beta)
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
-        return expected(self.weight, y) * inner(out, y)
+        return weighed(inner(out, y), self.weight, y)
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """Mean weight of old and of new classes."""

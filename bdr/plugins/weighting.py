@@ -27,6 +27,16 @@ def expected(weight: Tensor, y: Tensor) -> Tensor:
     return y.to(weight.dtype) @ weight if y.dim() == 2 else weight[y]
 
 
+def weighed(losses: Tensor, weight: Tensor, y: Tensor) -> Tensor:
+    """(B,) each loss times the weight of its class, as a share of the batch's own weights.
+
+    Their mean is the weighted one, as of torch's cross-entropy with weights. By the mean over the samples alone, the
+    classification loss as a whole would count less beside the other terms of a method, the rarer old classes are.
+    """
+    of_sample = expected(weight, y)
+    return of_sample / of_sample.mean() * losses
+
+
 def check_beta(beta: float) -> None:
     if not 0 < beta < 1:
         raise ValueError(f"beta = {beta} is not allowed: it is between 0 and 1")
