@@ -86,9 +86,9 @@ def test_after_pruning_the_new_extractor_is_as_wide_as_they_are_made_and_what_wa
     pruned = copy.deepcopy(net.newest).eval()
     assert net.grow()
     assert net.newest.whole
-    widened = net.newest.eval()(images()).pooled
-    torch.testing.assert_close(widened[:, : pruned.dim], pruned(images()).pooled)
-    widened.sum().backward()
+    said = net.newest.eval()(images()).pooled
+    torch.testing.assert_close(said[:, : pruned.dim], pruned(images()).pooled)
+    net.newest.train()(images()).pooled.square().sum().backward()
     for now, was in zip(net.newest.layers(), pruned.layers(), strict=True):  # and yet it will learn to look
         blank = slice(len(was.conv.weight)), slice(was.conv.in_channels, None)
         assert not now.conv.weight[blank].any()
