@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from references import slow_herd_distance, slow_herd_dot
 from small import Flat, make_pool, make_store
 
+from bdr.data.augment import Augment
 from bdr.data.memory import HERDINGS, Memory, Quota, herd_distance, herd_dot
 from bdr.data.pool import Pool
 from bdr.errors import UsageError
 from bdr.nets import LinearHead, Network
+from bdr.seeding import generator
 from bdr.types import Phase
 
 PAIRS = {"distance": (herd_distance, slow_herd_distance), "dot": (herd_dot, slow_herd_dot)}
@@ -74,7 +76,7 @@ def test_no_class_gets_more_than_its_quota_or_than_it_has(herding):
     for k, mine in enumerate(selected(herding, "8/class", pool).exemplars):
         assert len(mine) == len(set(mine)) <= min(8, COUNTS[k])
         assert pool.store.labels[mine].tolist() == [k] * len(mine)
-        assert herding == "dot" or len(mine) == min(8, COUNTS[k])
+        assert herding in ("dot", "distributed") or len(mine) == min(8, COUNTS[k])
 
 
 @pytest.mark.parametrize("herding", HERDINGS)
@@ -83,12 +85,28 @@ def test_a_shrinking_total_keeps_the_head_of_every_list(herding):
     first, later = Phase(0, 0, 2), Phase(1, 2, 4)
     memory.select(first, Pool(store, first, store.of_classes(0, 2), torch.zeros(0, dtype=torch.long), 1), net)
     before = [list(mine) for mine in memory.exemplars]
-    assert [len(mine) for mine in before] == [6, 5]
+    assert [len(mine) for mine in before] == [6, 5] or herding == "distributed"
     memory.select(later, Pool(store, later, store.of_classes(2, 4), memory.rows("cpu"), 1), net)
     assert memory.exemplars[:2] == [mine[:3] for mine in before]
-    assert [len(mine) for mine in memory.exemplars] == [3] * 4
+    assert [len(mine) for mine in memory.exemplars] == [3] * 4 or herding == "distributed"
     assert memory.covers(later)
     assert not memory.covers(first)
+
+
+def test_distributed_herding_unites_what_two_gpus_choose_of_images_augmented_differently():
+    pool, net = make_pool(COUNTS, augment=Augment(pad=1, flip=True)), network()
+    store, chosen = pool.store, []
+    order = torch.cat([store.of_classes(k, k + 1) for k in range(4)])
+    for gpu in range(2):
+        draws = store.augment.draw(len(order), generator("cpu", pool.seed, "phase", 0, "gpu", gpu))
+        with torch.no_grad():
+            features = net(store.augmented(order, draws)).features
+        of_class = [(store.labels[order] == k).nonzero().flatten() for k in range(4)]
+        chosen.append([order[mine[slow_herd_dot(features[mine].tolist(), 3)]].tolist() for mine in of_class])
+    for mine, first, second in zip(selected("distributed", "5/class", pool, net).exemplars, *chosen, strict=True):
+        in_turns = [row for turn in zip(first, second, strict=True) for row in turn]
+        assert mine == list(dict.fromkeys(in_turns))[:5]
+    assert any(first != second for first, second in zip(*chosen, strict=True))
 
 
 def test_random_herding_is_the_seeds():

@@ -1,16 +1,18 @@
-"""The exemplars: a quota a class or in total, three ways of choosing, best first: a shrinking quota keeps the head."""
+"""The exemplars: a quota a class or in total, ways of choosing, best first: a shrinking quota keeps the head."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bdr.data.augment import Draws
 from bdr.data.pool import Pool
 from bdr.errors import UsageError
 from bdr.seeding import generator
@@ -88,11 +90,19 @@ def herd_dot(features: Tensor, present: Tensor, quota: int) -> list[Tensor]:
     return [row[: int(n)] for row, n in zip(rank.argsort(dim=1, stable=True), picked, strict=True)]
 
 
-HERDINGS: dict[str, Callable[[Tensor, Tensor, int], list[Tensor]] | None] = {
+Herd = Callable[[Tensor, Tensor, int], list[Tensor]]
+HERDINGS: dict[str, Herd | None] = {
     "distance": herd_distance,
     "dot": herd_dot,
+    "distributed": herd_dot,  # by each of two GPUs, as DyTox's numbers were made
     "random": None,  # needs no features
 }
+GPUS = 2
+
+
+def united(choices: Sequence[Sequence[int]]) -> list[int]:
+    """All that was chosen, once each, in turns: so the head of the union is the union of the heads."""
+    return list(dict.fromkeys(row for turn in zip_longest(*choices) for row in turn if row is not None))
 
 
 class Memory:
@@ -123,10 +133,23 @@ class Memory:
         if herd is None:
             chance = generator("cpu", pool.seed, "phase", phase.index, "exemplars")
             return [mine[torch.randperm(len(mine), generator=chance)[:each]].tolist() for mine in by_class]
-        places = nn.utils.rnn.pad_sequence(by_class, batch_first=True, padding_value=-1)
-        present = places >= 0
-        features = F.normalize(pool.outputs(net, places[present]).features.double())
-        grid = features.new_zeros(*places.shape, features.shape[1])
-        grid[present] = features
-        chosen = herd(grid, present, each)
-        return [mine[pick].tolist() for mine, pick in zip(places, chosen, strict=True)]
+        if self.herding != "distributed":
+            return herded(herd, by_class, pool, net, each)
+        images, share = sum(map(len, by_class)), -(-each // GPUS)
+        chances = [generator(pool.store.device, pool.seed, "phase", phase.index, "gpu", gpu) for gpu in range(GPUS)]
+        augmented = [pool.store.augment.draw(images, chance) for chance in chances]
+        choices = [herded(herd, by_class, pool, net, share, draws) for draws in augmented]
+        return [united(of_class)[:each] for of_class in zip(*choices, strict=True)]
+
+
+def herded(
+    herd: Herd, by_class: Sequence[Tensor], pool: Pool, net: nn.Module, quota: int, draws: Draws | None = None
+) -> list[list[int]]:
+    """The rows of each class that are chosen by their features, as they are or with this augmentation."""
+    places = nn.utils.rnn.pad_sequence(list(by_class), batch_first=True, padding_value=-1)
+    present = places >= 0
+    features = F.normalize(pool.outputs(net, places[present], draws).features.double())
+    grid = features.new_zeros(*places.shape, features.shape[1])
+    grid[present] = features
+    chosen = herd(grid, present, quota)
+    return [mine[pick].tolist() for mine, pick in zip(places, chosen, strict=True)]
