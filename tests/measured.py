@@ -75,24 +75,18 @@ def on_cifar(name: str) -> list[str]:
 
 def in_no_table(name: str) -> list[str]:
     """What was run in a way that no cell of the paper has."""
-    groups = [
-        list(by_seed.values()) for by_seed in records().runs.values() if concerns(spec_of(*by_seed.values()), name)
-    ]
-    rows = [apart_row(runs) for runs in sorted(groups, key=lambda runs: spec_of(*runs))]
+    groups = [list(by_seed.values()) for by_seed in records().runs.values()]
+    rows = [apart_row(runs) for runs in sorted(groups, key=lambda runs: runs[0].title) if concerns(runs[0].title, name)]
     head = "The paper has no number for it as it was run here. Average incremental accuracy, mean ± standard deviation"
     columns = "| run | data | setting | epochs | ours | n |"
     told = [f"{head} over n training seeds:", "", columns, "|---|---|---|---:|---:|---:|", *rows]
     return told if rows else []
 
 
-def spec_of(run: Run, *_: Run) -> str:
-    return "+".join([run.info["config"]["method"], *run.info["config"]["plugins"]])
-
-
 def apart_row(runs: list[Run]) -> str:
     config, ours = runs[0].info["config"], spread([summary(run, run.readout)["average"] for run in runs])
     setting = f"B{config['base']} S{config['step']}, {config['memory']} exemplars"
-    cells = [f"`{spec_of(*runs)}`", "CIFAR-100", setting, config["stage"]["epochs"], with_spread(ours), ours.n]
+    cells = [f"`{runs[0].title}`", "CIFAR-100", setting, config["stage"]["epochs"], with_spread(ours), ours.n]
     return "| " + " | ".join(map(str, cells)) + " |"
 
 

@@ -92,7 +92,10 @@ def made(tmp_path_factory):
         (["+bdr"], "'+bdr' is not like METHOD+PLUGIN"),
         (["ucir", "--data", "digit"], "no data set 'digit'; there are cifar10, cifar100, digits, imagefolder"),
         (["ucir", "--net", "smal"], "no net 'smal'; there are"),
-        (["ucir", "--herding", "dots"], "there are distance, distributed, dot, random: did you mean 'dot'?"),
+        (
+            ["ucir", "--herding", "dots"],
+            "no herding 'dots'; there are distance, distributed, dot, random: did you mean 'dot'?",
+        ),
         (["ucir", "--order", "seed1993"], "no class order 'seed1993'; there are seed-N"),
         (["ucir", "--order", "0,1,2"], "the class order the list has 3 entries up to 2"),
         (["ucir", "--order", "podnet-1"], "the class order podnet-1 has 100 entries up to 99"),

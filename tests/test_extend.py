@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from runs import Loaded, arrays, lines, state
+from runs import Loaded, arrays, lines, state, train
 from small import make_store
 from test_cli import typed
 
@@ -368,6 +368,13 @@ def test_a_run_that_is_not_finished_keeps_nothing_or_was_cleaned_is_refused(six,
     (copied / "DONE").unlink()
     with pytest.raises(UsageError, match=r"is not finished .2 of 2 phases.: finish it first with bdr resume"):
         api.extend(copied, digits_of(*range(8)))
+
+
+@pytest.mark.parametrize(("what", "keep"), [("ucir", "last"), ("ucir", "none"), ("joint", "last")])
+def test_a_run_says_how_its_exemplars_are_found_where_it_can_be_extended(what, keep, tmp_path):
+    memory = {"memory": "all"} if what == "joint" else {}
+    path = train(tmp_path / "run", what, phases=2, keep=keep, **memory)
+    assert (path / "phase-01" / "exemplars.json").exists() == ((what, keep) == ("ucir", "last"))
 
 
 def test_a_run_of_before_says_what_it_lacks(six, tmp_path):

@@ -11,7 +11,7 @@ from bdr.assemble import choose_device
 from bdr.bench.cases import Shape, configuration, learner_of, random_images, seconds_of, time_case
 from bdr.bench.tables import Measured
 from bdr.bench.untrained import begun
-from bdr.data.memory import herd_distance, herd_dot
+from bdr.data.memory import HERDINGS
 from bdr.describe import describe_device
 from bdr.errors import UsageError
 from bdr.types import Stage
@@ -25,7 +25,8 @@ def bench_herding(device: str, classes: int, images: int, quota: int) -> Measure
     measured = Measured(
         f"Herding {quota} of {images} images, {classes} classes, {describe_device(where)['name']}", where
     )
-    for name, herd in (("distance", herd_distance), ("dot", herd_dot)):
+    picking = {name: herding.pick for name, herding in HERDINGS.items() if herding and herding.gpus == 1}
+    for name, herd in picking.items():
         herd(features[:1], present[:1], quota)
         together = seconds_of(lambda herd=herd: herd(features, present, quota), where)  # type: ignore[misc]
         singly = seconds_of(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -90,14 +91,26 @@ def herd_dot(features: Tensor, present: Tensor, quota: int) -> list[Tensor]:
     return [row[: int(n)] for row, n in zip(rank.argsort(dim=1, stable=True), picked, strict=True)]
 
 
-Herd = Callable[[Tensor, Tensor, int], list[Tensor]]
-HERDINGS: dict[str, Herd | None] = {
-    "distance": herd_distance,
-    "dot": herd_dot,
-    "distributed": herd_dot,  # by each of two GPUs, as DyTox's numbers were made
+class Herding(NamedTuple):
+    """How features decide: by one look at images as they are, or by one of each GPU at images that it augments."""
+
+    pick: Callable[[Tensor, Tensor, int], list[Tensor]]
+    gpus: int = 1  # each chooses its share of the quota by itself, and the union is kept
+
+    def looks(self, pool: Pool, images: int) -> list[Draws | None]:
+        """The augmentation that each sees of so many images."""
+        if self.gpus == 1:
+            return [None]
+        place = (pool.store.device, pool.seed, "phase", pool.phase.index, "gpu")
+        return [pool.store.augment.draw(images, generator(*place, gpu)) for gpu in range(self.gpus)]
+
+
+HERDINGS: dict[str, Herding | None] = {
+    "distance": Herding(herd_distance),
+    "dot": Herding(herd_dot),
+    "distributed": Herding(herd_dot, gpus=2),  # as DyTox's numbers were made
     "random": None,  # needs no features
 }
-GPUS = 2
 
 
 def united(choices: Sequence[Sequence[int]]) -> list[int]:
@@ -129,27 +142,16 @@ class Memory:
         by_class = [pool.new[labels == k] for k in range(phase.old, phase.seen)]
         if each >= max(len(mine) for mine in by_class) and self.quota.per_class:
             return [mine.tolist() for mine in by_class]  # there is nothing to choose
-        herd = HERDINGS[self.herding]
-        if herd is None:
+        herding = HERDINGS[self.herding]
+        if herding is None:
             chance = generator("cpu", pool.seed, "phase", phase.index, "exemplars")
             return [mine[torch.randperm(len(mine), generator=chance)[:each]].tolist() for mine in by_class]
-        if self.herding != "distributed":
-            return herded(herd, by_class, pool, net, each)
-        images, share = sum(map(len, by_class)), -(-each // GPUS)
-        chances = [generator(pool.store.device, pool.seed, "phase", phase.index, "gpu", gpu) for gpu in range(GPUS)]
-        augmented = [pool.store.augment.draw(images, chance) for chance in chances]
-        choices = [herded(herd, by_class, pool, net, share, draws) for draws in augmented]
+        places = nn.utils.rnn.pad_sequence(by_class, batch_first=True, padding_value=-1)
+        present, share, choices = places >= 0, -(-each // herding.gpus), []
+        for draws in herding.looks(pool, int(present.sum())):
+            features = F.normalize(pool.outputs(net, places[present], draws).features.double())
+            grid = features.new_zeros(*places.shape, features.shape[1])
+            grid[present] = features
+            chosen = herding.pick(grid, present, share)
+            choices.append([mine[picked].tolist() for mine, picked in zip(places, chosen, strict=True)])
         return [united(of_class)[:each] for of_class in zip(*choices, strict=True)]
-
-
-def herded(
-    herd: Herd, by_class: Sequence[Tensor], pool: Pool, net: nn.Module, quota: int, draws: Draws | None = None
-) -> list[list[int]]:
-    """The rows of each class that are chosen by their features, as they are or with this augmentation."""
-    places = nn.utils.rnn.pad_sequence(list(by_class), batch_first=True, padding_value=-1)
-    present = places >= 0
-    features = F.normalize(pool.outputs(net, places[present], draws).features.double())
-    grid = features.new_zeros(*places.shape, features.shape[1])
-    grid[present] = features
-    chosen = herd(grid, present, quota)
-    return [mine[pick].tolist() for mine, pick in zip(places, chosen, strict=True)]

@@ -118,7 +118,7 @@ class Recording:
         """All that a phase leaves; its line comes last, for a phase that has one is whole."""
         memory, last = self.learner.memory, phase is self.learner.phases[-1]
         self.writer.memory(phase.index, dict(zip(self.classes, memory.exemplars, strict=False)))
-        if last:
+        if last and self.keep != "none" and self.learner.method.keeps != ("all",):  # what can be extended
             self.writer.exemplars(phase.index, self.told_exemplars(phase))
         if snapshots is not None:
             self.writer.snapshots(phase.index, snapshots.arrays())
