@@ -128,7 +128,8 @@ RULES = {
 # Inside the engine each imports from those before it alone, from what a step is to what a run is.
 ENGINE = (
     *("listen", "objective"),
-    *("step.precision", "step.optimizer", "step.eager", "step.compiled", "step.captured", "step.engines", "step"),
+    *("step.precision", "step.optimizer", "step.eager", "step.compiled", "step.resting", "step.captured"),
+    *("step.engines", "step"),
     *("fit", "checkpoint", "analyse", "evaluate"),
     *("learner", "saving", "inherit", "recording", "run"),
 )

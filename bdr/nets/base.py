@@ -207,7 +207,7 @@ class Frozen(nn.Module, Generic[N]):
 
 
 class Teacher(Frozen[N]):
-    """The network as it was, for training alone; refilled in place, so that captured graphs stay valid."""
+    """The network as it was, for training alone; refilled in place between stages."""
 
     @torch.no_grad()
     def refill(self, net: N) -> None:
