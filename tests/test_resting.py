@@ -41,13 +41,6 @@ def test_a_network_at_rest_says_the_same(kept, maps, last_relu):
     assert all(len(folded.weight) % UNIT == 0 for folded in form.folded.values())
 
 
-def test_gates_are_asked_of_the_network_itself():
-    net = lived_in()
-    x, gates = torch.randn(2, 3, 8, 8, dtype=torch.float64), [torch.rand(width).double() for width in net.widths]
-    with torch.no_grad():
-        torch.testing.assert_close(Resting(net, torch.float64)(x, gates), net(x, gates))
-
-
 def test_a_network_is_called_in_its_form_for_a_while():
     frozen, x = Frozen(lived_in()), torch.randn(2, 3, 8, 8, dtype=torch.float64)
     before, form = frozen(x), Resting(frozen.net, torch.float64)
@@ -63,9 +56,19 @@ def split():
     return branches
 
 
+class Mine(ResNet):
+    def level(self, index, x, gates=None):
+        found = super().level(index, x, gates)
+        return found._replace(x=found.x.tanh())
+
+
+def derived():
+    return Mine((16, 24), 2)
+
+
 @pytest.mark.parametrize("held", [Frozen, Follower])
 @pytest.mark.parametrize("precision", [None, torch.bfloat16])
-@pytest.mark.parametrize("backbone", [lived_in, split])
+@pytest.mark.parametrize("backbone", [lived_in, split, derived])
 def test_only_residual_networks_that_rest_and_are_called_whole_have_a_form(held, precision, backbone):
     net = Network(backbone(), LinearHead(24))
     net.precision = precision

@@ -65,15 +65,13 @@ class Folded(NamedTuple):
 
 
 class Resting:
-    """Called as the network is, and says the same; of weights as they are now."""
+    """Called as the network is, without gates, and says the same; of weights as they are now."""
 
     def __init__(self, net: ResNet, dtype: torch.dtype) -> None:
         self.net, self.dtype = net, dtype
         self.folded = {layer.conv: Folded.of(layer, dtype) for layer in net.layers()}
 
-    def __call__(self, x: Tensor, gates: Sequence[Tensor] | None = None) -> Features:
-        if gates is not None:
-            return self.net.forward(x, gates)
+    def __call__(self, x: Tensor) -> Features:
         net, maps = self.net, []
         x = self.folded[net.stem].relu(x.to(self.dtype, memory_format=torch.channels_last))
         for place, stage in enumerate(net.stages):
@@ -96,13 +94,14 @@ class Resting:
 def resting_forms(step: EagerStep) -> list[Resting]:
     """One for every residual network of a step that rests, in bfloat16; in other precisions they run as they are.
 
-    Those are meant that are called as a whole: of one inside another backbone, the outer one calls the levels.
+    Those are meant that are called as a whole: of one inside another backbone, the outer one calls the levels. What is
+    derived from them may do otherwise in any of these, and is left alone.
     """
     modules = [module for part in step.objective.parts for module in part.modules()]
     if not any(isinstance(module, Network) and module.precision is torch.bfloat16 for module in modules):
         return []
     at_rest = [module for module in modules if isinstance(module, Frozen) and module.rests]
-    found = {part: None for frozen in at_rest for part in backbone_parts(frozen) if isinstance(part, ResNet)}
+    found = {part: None for frozen in at_rest for part in backbone_parts(frozen) if type(part) is ResNet}
     return [Resting(net, torch.bfloat16) for net in found]
 
 
