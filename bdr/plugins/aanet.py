@@ -7,8 +7,8 @@ have learnable scales, and a plastic one, all of which learns. Level by level (e
 
 The branches learn by the method's own objective with the a_l at rest. The a_l, 0.5 at first and not bounded, learn
 after every epoch, with the branches at rest, by cross-entropy over all seen classes on a balanced draw: all exemplars,
-and as many images of each new class, chosen anew each time. The published code does this at a rate of 1e-8, at which
-they hardly move.
+and as many images of each new class, chosen anew each time. The published code does this at a rate of 1e-8 on gradients
+that it never clears, so that they add up over a run; cleared before every step, as here, they hardly move at that rate.
 """
 
 from __future__ import annotations
