@@ -23,6 +23,7 @@ from bdr.errors import BdrError, UsageError, shortened, unknown
 from bdr.frames import frame_of
 from bdr.loading import image_shape
 from bdr.plan import Plan
+from bdr.readouts import scale_setting
 from bdr.records import Run, kept_phase, model_checksum, other_code, other_library
 from bdr.rereading import classes_known, found_again, read_again, tested_on_others
 from bdr.scenario import split_evenly
@@ -42,6 +43,7 @@ def plan_extension(
 ) -> tuple[Plan, list[str]]:
     """A run whose first phases are those of a finished one; and what there is to say of it."""
     run = finished(path)
+    refuse_its_own_folder(run, out)
     model, state = model_checksum(path, kept_phase(path, len(run.phases) - 1)), state_after(run)
     config, notes = config_of(run, settings, fields or {})
     data = data or data_of(run, config)
@@ -69,6 +71,13 @@ def finished(path: Path) -> Run:
     return run
 
 
+def refuse_its_own_folder(run: Run, out: Path | None) -> None:
+    if out is not None and out.resolve() == run.path.resolve():
+        raise UsageError(
+            f"--out {out} is the run that is extended, which stays as it is: name another folder, or leave --out out"
+        )
+
+
 def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str, Any]) -> tuple[Config, list[str]]:
     """The run's own configuration, with what may be changed in it."""
     config, settings = found_again(run), list(settings)
@@ -83,9 +92,20 @@ def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str
             )
         if owner and name != moved and not owner.startswith("stage.") and owner not in parts:
             raise unknown("part with settings that can change when a run is extended", owner, parts)
+    refuse_a_start(run, config, [name for name, _ in settings])
     if any(name == "stage.epochs" for name, _ in settings):
         config = as_in_its_frame(config)
     return with_settings(changed(config, fields), settings)
+
+
+def refuse_a_start(run: Run, config: Config, names: Sequence[str]) -> None:
+    """Where the scale of a classifier starts from says nothing of one that has been trained."""
+    start = f"{short(config.method)}.{scale_setting(config.method)}"
+    if start in names:
+        raise UsageError(
+            f"{start} is where the scale of a new classifier starts, and that of {run.path} has been trained: leave it "
+            f"out, or train anew with bdr run {config.title} --set {start}=..."
+        )
 
 
 def as_in_its_frame(config: Config) -> Config:

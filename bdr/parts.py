@@ -181,7 +181,8 @@ def make_plugins(config: Config) -> list[Plugin]:
     plugins = []
     for name in config.plugins:
         if name in METHODS:
-            raise UsageError(f"'{name}' is a method, and a run has one: leave out '{name}' or '{config.method}'")
+            either = f"the second '{name}'" if name == config.method else f"'{name}' or '{config.method}'"
+            raise UsageError(f"'{name}' is a method, and a run has one: leave out {either}")
         kind = resolve("plug-in", name, PLUGINS, Plugin)
         plugin = build(kind, config, name)
         if not isinstance(plugin, Plugin):

@@ -40,16 +40,24 @@ def advice(run: Run, phase: int = -1, command: str = "predict") -> str | None:
 
 
 def scale_to_grow(run: Run) -> str | None:
-    """`ucir.eta`, where the method of a run says that it has such a setting and it started small."""
+    """`ucir.eta`, where the method of a run says that it has such a setting and it started small.
+
+    A run that extends another began with the scale that was there.
+    """
     name: str = run.info["config"]["method"]
-    try:
-        kind = resolve("method", name, METHODS, Method)
-    except UsageError:  # one's own, and not here: a run that is done is shown without it
+    setting = scale_setting(name)
+    if setting is None or "extends" in run.info:
         return None
-    setting = kind.scale_setting if isinstance(kind, type) and issubclass(kind, Method) else None
-    if setting is None:
-        return None
-    default = inspect.signature(kind).parameters[setting].default
+    default = inspect.signature(resolve("method", name, METHODS, Method)).parameters[setting].default
     told, kept = run.info["config"]["settings"], run.info.get("settings") or {}  # records of before lack these
     start = (kept.get(short(name), {}) | told.get(short(name), {})).get(setting, default)
     return f"{short(name)}.{setting}" if start < GROWN else None
+
+
+def scale_setting(method: str) -> str | None:
+    """The setting from which the scale of a method's classifier starts to grow, if it has one."""
+    try:
+        kind = resolve("method", method, METHODS, Method)
+    except UsageError:  # one's own, and not here: a run that is done is shown without it
+        return None
+    return kind.scale_setting if isinstance(kind, type) and issubclass(kind, Method) else None

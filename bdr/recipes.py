@@ -212,7 +212,9 @@ def begun(what: str, data: str | None) -> Config:
             raise UsageError(f"recipe '{name}' is for {config.data}, not for {data}; name a method: {config.title}")
         return config
     if name in PLUGINS:
-        raise UsageError(f"'{name}' is a plug-in: name a method before it, such as ucir+{what}")
+        method = next((part for part in plugins if part in METHODS or part in RECIPES), "ucir")
+        ordered = "+".join([method, name, *(part for part in plugins if part != method)])
+        raise UsageError(f"'{name}' is a plug-in: name a method before it, such as {ordered}")
     if name not in METHODS and not is_own(name):
         raise unknown("method or recipe", name, [*METHODS, *RECIPES])
     chosen = changed(Config(), {} if data is None else {"data": data}).data

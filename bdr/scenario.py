@@ -117,7 +117,7 @@ class Protocol:
             raise UsageError(f"a base of {self.base} and steps of {self.step}: the base is 0 or more, a step 1 or more")
         if first > classes:
             raise UsageError(
-                f"the first phase wants {first} classes and there are {classes}; use --base {classes // 2}"
+                f"the first phase wants {first} classes and there are {classes}; use {self.fitting_base()}"
             )
         left = (classes - first) % self.step
         if left and not self.uneven:
@@ -125,6 +125,14 @@ class Protocol:
                 f"{classes} classes do not split into a base of {self.base} and steps of {self.step}: {left} would be "
                 f"left over; use a step of {self.fitting_steps()}, or --uneven for a smaller last phase"
             )
+
+    def fitting_base(self) -> str:
+        """About half of the classes, so that the steps come out even."""
+        classes = len(self.order)
+        later = classes - classes // 2
+        if self.step >= classes:
+            return f"--base {classes // 2} --step {later}"
+        return f"--base {classes - self.step * -(-later // self.step)}"
 
     def fitting_steps(self) -> str:
         rest = len(self.order) - self.base

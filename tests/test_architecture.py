@@ -72,6 +72,7 @@ RULES = {
     "extension": {
         *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
         *{"bdr.config", "bdr.frames", "bdr.describe", "bdr.loading", "bdr.plan", "bdr.assemble", "bdr.rereading"},
+        "bdr.readouts",
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.config", "bdr.parts"},
     "trained": {"bdr.types", "bdr.methods", "bdr.records", "bdr.describe"},

@@ -344,6 +344,19 @@ def test_what_made_the_network_or_the_memory_cannot_be_another(six):
         api.extend(six, digits_of(*range(8)), set={"bdr.mm": 3})
 
 
+def test_where_a_scale_starts_from_says_nothing_of_one_that_is_trained(six):
+    with pytest.raises(
+        UsageError, match=r"ucir\.eta is where the scale of a new classifier starts.* bdr run ucir\+bdr"
+    ):
+        api.extend(six, digits_of(*range(8)), set={"ucir.eta": 20.0})
+
+
+def test_the_folder_of_the_run_itself_is_refused_with_no_word_of_removing_it(six):
+    with pytest.raises(UsageError, match=r"is the run that is extended, which stays as it is: name another") as error:
+        api.extend(six, digits_of(*range(8)), out=six.parent / "." / six.name)
+    assert "remove" not in str(error.value)
+
+
 def test_settings_of_training_can_be_others(six):
     plan, _ = api.plan_extension(six, digits_of(*range(8)), settings=[("stage.epochs", 4), ("bdr.m", 0.5)])
     assert [stages[0].epochs for stages in plan.learner.stages] == [4, 4, 4]

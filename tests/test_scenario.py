@@ -149,8 +149,8 @@ def test_the_base_that_a_refusal_proposes_is_accepted(classes, base, step):
     try:
         Protocol(tuple(range(classes)), base, step, uneven=True)
     except UsageError as error:
-        proposed = re.search(r"use --base (\d+)", str(error))
-        Protocol(tuple(range(classes)), int(proposed[1]), step, uneven=True)
+        proposed = re.search(r"use --base (\d+)(?: --step (\d+))?", str(error))
+        Protocol(tuple(range(classes)), int(proposed[1]), int(proposed[2] or step))
 
 
 @pytest.mark.parametrize(("base", "step"), [(-1, 5), (5, 0), (0, 0), (5, -5)])

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bdr.errors import UsageError
+from bdr.errors import UsageError, shortened
 
 ROOT, DEVICE = "The folder that the data set is in.", "cpu, cuda, cuda:1; chosen by itself if not given."
 
@@ -102,9 +102,12 @@ def typed_fields(settings: Sequence[str] | None, **options: Any) -> dict[str, An
 def listed_seeds(text: str) -> list[int]:
     """`1993,1994`: these; `3` is seed 3, and not three seeds as `bdr reproduce` has it."""
     try:
-        return [int(part) for part in text.split(",")]
+        seeds = [int(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"--seeds '{text}' is not like 1993,1994,1995") from None
+    if twice := [seed for seed in dict.fromkeys(seeds) if seeds.count(seed) > 1]:
+        raise UsageError(f"--seeds '{text}' has {shortened(twice)} more than once: name every seed once")
+    return seeds
 
 
 def one_or_several(seed: int | None, seeds: str | None) -> list[int | None]:

@@ -80,8 +80,8 @@ SAMPLING_NOTE = (
 AANET_MEMORY = "{R}/class"
 AANET_NOTE = (
     "AANet on CIFAR-100 is run with the printed R exemplars a class. The commands of its README have a fixed total of "
-    "100 R, and the printed numbers may have been made so: the recipe aanet-readme has that memory. That its network is "
-    "the ResNet-32 of AANet's own code is presumed: the paper does not say."
+    "100 R, and the printed numbers may have been made so: the recipe aanet-readme has that memory. That its network "
+    "is the ResNet-32 of AANet's own code is presumed: the paper does not say."
 )
 SETTING = ("dataset", "B", "S", "R", "memory", "metric")  # what rows that are compared have in common
 EXTRACTOR = 11.17  # million parameters of ResNet-18, one of DER's extractors before it is pruned

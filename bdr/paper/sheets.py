@@ -174,10 +174,16 @@ def gain_lines(judged: Judged) -> list[str]:
 
 
 def tally(judged: Sequence[Judged]) -> str:
-    """`18 cells: 3 reached, 9 no result yet, 6 not run`"""
-    words = [each.verdict.partition(" by ")[0].partition(":")[0] for each in judged]
+    """`18 cells: 3 reached, 9 no result yet, 6 not run; 2 gains: 1 reached, 1 missed`"""
+    gains = [each.gain for each in judged if each.gain is not None and each.gain.ours.mean is not None]
+    told = [counted("cell", [each.verdict for each in judged])]
+    return "; ".join(told + [counted("gain", [gain.verdict for gain in gains])] * bool(gains))
+
+
+def counted(what: str, verdicts: Sequence[str]) -> str:
+    words = [verdict.partition(" by ")[0].partition(":")[0] for verdict in verdicts]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    return f"{len(judged)} cell{'' if len(judged) == 1 else 's'}: {counts}"
+    return f"{len(words)} {what}{'' if len(words) == 1 else 's'}: {counts}"
 
 
 def as_plain(judged: Judged) -> dict[str, Any]:

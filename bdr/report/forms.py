@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from bdr.errors import BdrError
+from bdr.errors import BdrError, UsageError
 from bdr.metrics import OverSeeds
 from bdr.records import Run, write_atomically
 from bdr.records.files import plain
@@ -24,9 +24,16 @@ DIGITS = 4  # two more than a table shows: enough to calculate with
 
 
 def form_of(file: Path | None, forms: Collection[str], usual: str) -> str:
-    """As the name of the file ends; the usual form where it says none of these."""
-    told = SUFFIXES.get(file.suffix.lower(), usual) if file else usual
-    return told if told in forms else usual
+    """As the name of the file ends; the usual form where there is none."""
+    if file is None or not file.suffix:
+        return usual
+    endings = {suffix: form for suffix, form in SUFFIXES.items() if form in forms}
+    if file.suffix.lower() not in endings:
+        raise UsageError(
+            f"{file} ends with {file.suffix}, and a table is written to {', '.join(endings)}: "
+            "use one of these endings, or say the form with --format"
+        )
+    return endings[file.suffix.lower()]
 
 
 def comparison_as(form: str, comparison: Comparison) -> str:
