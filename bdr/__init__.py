@@ -2,10 +2,11 @@
 
     from bdr import BDR                      the module alone, for a training loop of one's own
     bdr.run("ucir+cwd+bdr", data="digits")   a whole run; the same as on the command line
-    bdr.extend(RUN, data)                    further classes for a finished run
+    bdr.extend(RUN, data=data)               further classes for a finished run
     bdr.predict(RUN, "folder")               what its model says of pictures
     bdr.export(RUN, "model.onnx")            its model as a file that needs no bdr
     bdr.load(RUN, phase=3)                   the trained module of a run
+    bdr.evaluate(RUN)                        its accuracies, from test images seen anew
 
 Names are imported when they are first used, so that the command line starts without torch.
 """
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bdr.version import __version__
 
 if TYPE_CHECKING:
-    from bdr.api import Result, export, extend, load, predict, resume, run
+    from bdr.api import Result, evaluate, export, extend, load, predict, resume, run
     from bdr.balance import BDR
     from bdr.data.images import DataSet
     from bdr.data.sets import from_arrays
@@ -31,6 +32,7 @@ HOMES = {
     "Method": "bdr.methods",
     "Plugin": "bdr.plugins",
     "Result": "bdr.api",
+    "evaluate": "bdr.api",
     "export": "bdr.api",
     "extend": "bdr.api",
     "from_arrays": "bdr.data.sets",
@@ -47,6 +49,7 @@ __all__ = [
     "Plugin",
     "Result",
     "__version__",
+    "evaluate",
     "export",
     "extend",
     "from_arrays",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,10 +63,17 @@ class Result:
         return cls(path, found, summary["average"], summary["last"], metrics.matrix(rows), summary, readouts)
 
 
+class Evaluation(NamedTuple):
+    """What the model of a phase comes to on test images."""
+
+    phase: int
+    measured: dict[str, Any]  # by the names that a line of phases.jsonl has
+
+
 def run(
     what: str = "ucir+cwd+bdr",
-    data: str | DataSet | None = None,
     *,
+    data: str | DataSet | None = None,
     out: str | Path | None = None,
     runs: str | Path = RUNS,
     set: Mapping[str, Any] | None = None,
@@ -130,26 +137,28 @@ def tell_done(there: Run, listener: Listener | None) -> None:
 
 
 def resume(
-    path: str | Path,
+    run: str | Path,
+    *,
+    data: DataSet | None = None,
     listener: Listener | None = None,
     stopping: Callable[[], bool] | None = None,
-    data: DataSet | None = None,
     **fields: Any,
 ) -> Result:
     """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device.
 
     `weights` is one: where the file lies now that the network was read from.
     """
-    there = Run.open(Path(path))
+    path = Path(run)
+    there = Run.open(path)
     if there.whole:
         if fields.get("root") is not None:
-            keep_root(plan_of(Path(path), data, **fields))
+            keep_root(plan_of(path, data, **fields))
         tell_done(there, listener)
     else:
-        plan = plan_of(Path(path), data, **fields)
+        plan = plan_of(path, data, **fields)
         refuse_late_analysis(plan, there)
         go_on(plan, listener, stopping)
-    return Result.of(Path(path))
+    return Result.of(path)
 
 
 def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None) -> None:
@@ -172,8 +181,8 @@ def keep_root(plan: Plan) -> None:
 
 def extend(
     run: str | Path,
-    data: DataSet | None = None,
     *,
+    data: DataSet | None = None,
     step: int | None = None,
     out: str | Path | None = None,
     runs: str | Path = RUNS,
@@ -192,7 +201,9 @@ def extend(
     return execute(plan, listener, command=f"bdr.extend({str(run)!r})")
 
 
-def load(path: str | Path, phase: int | None = None, device: str = "auto", weights: str | Path | None = None) -> Method:
+def load(
+    run: str | Path, *, phase: int | None = None, device: str = "auto", weights: str | Path | None = None
+) -> Method:
     """The trained module of a run, as it stood after a phase (the last one that was kept, if none is named).
 
     It is for inference: teachers and what else is for training alone are None. Called with a batch of images, it gives
@@ -200,8 +211,8 @@ def load(path: str | Path, phase: int | None = None, device: str = "auto", weigh
     pixels from 0 to 1 minus `mean` over `std`. `weights` is where the file lies now that the network was read from, if
     it was moved.
     """
-    run = Run.open(Path(path))
-    return load_as(run, kept_phase(run.path, phase), as_recorded(run.info).precision, device, weights)
+    there = Run.open(Path(run))
+    return load_as(there, kept_phase(there.path, phase), as_recorded(there.info).precision, device, weights)
 
 
 def load_as(run: Run, phase: int, precision: str, device: str, weights: str | Path | None) -> Method:
@@ -232,8 +243,8 @@ def predict(
     there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
     chosen = readout_of(there, number, readout)
     paths = picture_paths([Path(each) for each in ([images] if isinstance(images, str | Path) else images)])
-    found = recognise(there, number, load(run, number, device, weights), paths, top, choose_device(device), chosen)
-    return readable(found, unreadable)
+    model = load(run, phase=number, device=device, weights=weights)
+    return readable(recognise(there, number, model, paths, top, choose_device(device), chosen), unreadable)
 
 
 def export(
@@ -258,29 +269,31 @@ def export(
     there, number, place = Run.open(Path(run)), kept_phase(Path(run), phase), Path(file)
     chosen = readout_of(there, number, readout)
     check_file(place, force)
-    write_model(place, load(run, number, device, weights), there, number, chosen, probabilities, choose_device(device))
+    model = load(run, phase=number, device=device, weights=weights)
+    write_model(place, model, there, number, chosen, probabilities, choose_device(device))
     return place
 
 
 def evaluate(
-    path: str | Path,
+    run: str | Path,
+    *,
     phase: int | None = None,
     data: DataSet | None = None,
     root: str | Path | None = None,
     device: str = "auto",
     weights: str | Path | None = None,
-) -> tuple[int, dict[str, Any]]:
+) -> Evaluation:
     """Predicts the test images anew with the model of a phase, and measures: nothing of the run is changed.
 
     Of the data, test images are all that is needed. Where they are not those of the run, a warning says so.
     """
-    run, number = Run.open(Path(path)), kept_phase(Path(path), phase)
-    test = test_images(run, number, data, root, choose_device(device))
-    method = load_as(run, number, str(run.protocol["precision"]), device, weights)
-    boundaries = [(line["old"], line["seen"]) for line in run.phases[: number + 1]]
+    there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
+    test = test_images(there, number, data, root, choose_device(device))
+    method = load_as(there, number, str(there.protocol["precision"]), device, weights)
+    boundaries = [(line["old"], line["seen"]) for line in there.phases[: number + 1]]
     old, seen = boundaries[-1]
     found: Predictions = predict_all(method, test, seen)
-    return number, measure(found, Phase(number, old, seen), boundaries)
+    return Evaluation(number, measure(found, Phase(number, old, seen), boundaries))
 
 
 def now() -> str:

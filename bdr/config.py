@@ -22,7 +22,7 @@ from bdr.types import OPTIMIZERS, Stage
 
 Statistics = Literal["default", "der", "half"]  # mean and std that images are normalised with
 
-DECLARED = ("alternate",)  # a stage inside a stage is declared by a method or a plug-in, and nobody's setting
+DECLARED = ("name", "loss", "alternate")  # of a stage: methods and plug-ins tell stages apart by them; no settings
 SCALED = ("drops", "warmup")  # places in a stage that move with its epochs
 OWNED = {
     "settings": "",
@@ -120,10 +120,24 @@ def refusal(error: ValidationError, owner: str = "") -> UsageError:
     return UsageError(f"{name} = {first.get('input')!r} is not allowed: {said[0].lower()}{said[1:]}")
 
 
+def settable(target: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """The fields of a part of a run that are settings: of a stage, those that nobody declares."""
+    return fields_of(target, DECLARED if target is Stage else ())
+
+
+def refuse_declared(given: Mapping[str, Any]) -> None:
+    for name in DECLARED:
+        if name in given:
+            raise UsageError(
+                f"stage.{name} = {given[name]!r} is not allowed: the method declares it, and it is no setting; leave "
+                f"stage.{name} out (settings of a stage are {', '.join(sorted(settable(Stage)))})"
+            )
+
+
 def unknown_field(name: str) -> UsageError:
     """`epochs` and its like belong to a stage."""
     for owner, target in {"stage": Stage, "augment": Augment}.items():
-        if name in fields_of(target, DECLARED):
+        if name in settable(target):
             return UsageError(f"no setting '{name}'; it belongs to {owner}: type --set {owner}.{name}=VALUE")
     return unknown("setting", name, Config.model_fields)
 
@@ -207,6 +221,7 @@ def with_stage_settings(stage: Stage, *layers: Mapping[str, Any]) -> tuple[Stage
     """
     meant = dict.fromkeys(SCALED, stage.epochs)
     for given in layers:
+        refuse_declared(given)
         values = checked(Stage, given, "stage", DECLARED)
         stage = checked_stage(replace(stage, **values))
         meant |= {name: stage.epochs for name in SCALED if name in values}
@@ -265,10 +280,12 @@ def checked_augment(own: Augment, given: Mapping[str, Any]) -> Augment:
 def check_names(config: Config) -> None:
     if config.herding not in HERDINGS:
         raise unknown("herding", config.herding, HERDINGS)
+    plain, given = Stage(), config.stage  # which may be handed over whole in Python
+    refuse_declared({name: getattr(given, name) for name in DECLARED if getattr(given, name) != getattr(plain, name)})
 
 
 def to_yaml(config: Config) -> str:
-    stage = {k: v for k, v in asdict(config.stage).items() if k not in ("name", "alternate")}
+    stage = {k: v for k, v in asdict(config.stage).items() if k not in DECLARED}
     plain = config.model_dump(mode="json") | {"stage": stage}
     plain["stage"]["drops"] = list(config.stage.drops)
     plain["stage"]["train"] = list(config.stage.train)

@@ -122,7 +122,7 @@ def data_of(run: Run, config: Config) -> DataSet:
     if config.data not in DATASETS and not is_own(config.data):
         raise UsageError(
             f"{run.path} was trained on '{config.data}', which was given as a data set in Python: extend it there, "
-            f"bdr.extend({str(run.path)!r}, data)"
+            f"bdr.extend({str(run.path)!r}, data=data)"
         )
     return read_again(run, config)
 

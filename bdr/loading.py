@@ -2,30 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from bdr.config import Config, checked_augment
+from bdr.data import DATASETS
 from bdr.data.arrays import check_data_set
 from bdr.data.images import DataSet, Images
 from bdr.data.sets import CIFAR100_DER
 from bdr.data.store import Store
 from bdr.errors import UsageError
-from bdr.parts import load_named
+from bdr.parts import resolve
 from bdr.types import ImageShape
+
+OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"
 
 
 def load_data(config: Config, given: DataSet | None = None) -> DataSet:
     given = load_named(config) if given is None else given
     check_data_set(given)
-    if config.statistics == "der":
-        given = replace(given, mean=CIFAR100_DER[0], std=CIFAR100_DER[1])
-    if config.statistics == "half":  # from -1 to 1, as vision transformers of timm want images
-        given = replace(given, mean=(0.5,) * len(given.mean), std=(0.5,) * len(given.std))
-    return replace(given, augment=checked_augment(given.augment, config.augment))
+    mean, std = statistics_of(config.statistics, given)
+    return replace(given, mean=mean, std=std, augment=checked_augment(given.augment, config.augment))
+
+
+def statistics_of(chosen: str, data: DataSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean and std that images are normalised with, a number a channel."""
+    channels = data.train.pixels.shape[3]
+    if chosen == "half":  # from -1 to 1, as vision transformers of timm want images
+        return (0.5,) * channels, (0.5,) * channels
+    if chosen == "default":
+        return data.mean, data.std
+    if channels != len(CIFAR100_DER[0]):
+        raise UsageError(
+            f"statistics = {chosen!r} is not allowed: it is for {len(CIFAR100_DER[0])} channels, and the images of "
+            f"'{data.name}' have {channels}; type --set statistics=default or --set statistics=half"
+        )
+    return CIFAR100_DER
+
+
+def load_named(config: Config, only: Collection[str] = (), test: bool = False) -> DataSet:
+    """The data set that a configuration names, read from the folder that it names.
+
+    A folder of pictures may have got further classes since: `only` these are read, if it has them all. It may have
+    lost its training images, which `test` does without.
+    """
+    name = config.data
+    if name not in DATASETS and Path(name).is_dir():
+        raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
+    load = resolve("data set", name, DATASETS, DataSet)
+    takes = inspect.signature(load).parameters
+    some = {"only": only, "test_alone": test} if name in DATASETS else {}  # what a set of ours may be asked for
+    options: dict[str, Any] = {option: value for option, value in some.items() if option in takes}
+    if "size" in takes:  # which is a fact of the run then
+        return replace(loaded(load, config, size=config.size, **options), size=config.size)
+    return loaded(load, config, **options)
+
+
+def loaded(load: Callable[..., Any], config: Config, **options: Any) -> DataSet:
+    name, root = config.data, config.root
+    try:
+        inspect.signature(load).bind(root, **options)
+    except TypeError as error:
+        raise UsageError(f"'{name}' cannot be called with the folder of --root: {error}; {OWN_DATA}") from None
+    try:
+        found = load(root, **options)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"data set '{name}' with --root {root or 'not given'}: {error}") from None
+    if not isinstance(found, DataSet):
+        raise UsageError(f"'{name}' is not a data set: it returned a {type(found).__name__}; {OWN_DATA}")
+    return found
 
 
 def image_shape(data: DataSet) -> ImageShape:

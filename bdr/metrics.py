@@ -212,6 +212,11 @@ def steps_per_epoch(run: Recorded, phase: int, otherwise: int = 1) -> int:
     return int(line.get("steps_per_epoch") or otherwise)
 
 
+def by_step(run: Recorded, phase: int, name: str) -> np.ndarray:
+    """The moving mean over an epoch, a value an iteration; at the end of an epoch, that epoch's mean."""
+    return smoothed(first_stage(run, phase, name), steps_per_epoch(run, phase))
+
+
 def destructions(run: Recorded, name: str) -> list[Destruction]:
     """One a phase after the first, of the series "ce_old" or "distillation"; phases without it are left out."""
     phases = [line["phase"] for line in run.phases if line["phase"] > 0]

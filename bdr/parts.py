@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -14,8 +13,6 @@ import torch
 from torch import nn
 
 from bdr.config import Config, checked, is_own, short
-from bdr.data import DATASETS
-from bdr.data.images import DataSet
 from bdr.data.pool import evaluating
 from bdr.errors import ALIKE, UsageError, nearest, unknown
 from bdr.methods import METHODS, Method
@@ -27,8 +24,6 @@ from bdr.plugins import PLUGINS, Plugin
 from bdr.refusals import check_order, check_roles, check_seams
 from bdr.seeding import seed_of
 from bdr.types import ImageShape
-
-OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"
 
 PAGES = {
     "method": "docs/add-a-method.md",
@@ -142,39 +137,6 @@ def filled_by(
     except TypeError as error:
         handed = ", ".join([*(type(part).__name__ for part in parts), *(f"{k}={v!r}" for k, v in options.items())])
         raise UsageError(f"'{name}' cannot be made from ({handed}), which it is handed: {error}; see {page}") from None
-
-
-def load_named(config: Config, only: Collection[str] = (), test: bool = False) -> DataSet:
-    """The data set that a configuration names, read from the folder that it names.
-
-    A folder of pictures may have got further classes since: `only` these are read, if it has them all. It may have
-    lost its training images, which `test` does without.
-    """
-    name = config.data
-    if name not in DATASETS and Path(name).is_dir():
-        raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
-    load = resolve("data set", name, DATASETS, DataSet)
-    takes = inspect.signature(load).parameters
-    some = {"only": only, "test_alone": test} if name in DATASETS else {}  # what a set of ours may be asked for
-    options: dict[str, Any] = {option: value for option, value in some.items() if option in takes}
-    if "size" in takes:  # which is a fact of the run then
-        return replace(loaded(load, config, size=config.size, **options), size=config.size)
-    return loaded(load, config, **options)
-
-
-def loaded(load: Callable[..., Any], config: Config, **options: Any) -> DataSet:
-    name, root = config.data, config.root
-    try:
-        inspect.signature(load).bind(root, **options)
-    except TypeError as error:
-        raise UsageError(f"'{name}' cannot be called with the folder of --root: {error}; {OWN_DATA}") from None
-    try:
-        found = load(root, **options)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"data set '{name}' with --root {root or 'not given'}: {error}") from None
-    if not isinstance(found, DataSet):
-        raise UsageError(f"'{name}' is not a data set: it returned a {type(found).__name__}; {OWN_DATA}")
-    return found
 
 
 def make_plugins(config: Config) -> list[Plugin]:

@@ -195,7 +195,10 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
             raise unknown("stage", name, names)
     for stage in every:
         if not callable(getattr(method, stage.loss, None)):
-            raise UsageError(f"stage.loss = '{stage.loss}' is not allowed: {config.method} has no such objective")
+            raise UsageError(
+                f"stage '{stage.name}' of {config.method} has loss='{stage.loss}', and {config.method} has no function "
+                "of that name: write one, or name 'loss' or 'classification'"
+            )
         check_moving(config.method, method, stage)
         if stage.draw == "held" and not method.held:
             raise UsageError(f"stage.draw = 'held' is not allowed: {config.method} holds no images out of training")

@@ -18,8 +18,7 @@ from bdr.data.pictures import EmptyFolder
 from bdr.data.store import Store
 from bdr.describe import Extends, normalisation
 from bdr.errors import UsageError, shortened
-from bdr.loading import store_of
-from bdr.parts import load_named
+from bdr.loading import load_named, store_of
 from bdr.plan import Plan
 from bdr.records import Run
 from bdr.settings import as_recorded

@@ -1,4 +1,4 @@
-"""The two streams of a terminal, what was typed at it, and how a command is to go about it."""
+"""The two streams of a terminal, what was typed at it, how a command is to go about it, and tables for it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from bdr.errors import UsageError
+
+if TYPE_CHECKING:
+    from bdr.report import Comparison
 
 Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
 out = Console(highlight=False, emoji=False)  # `bad:Boom` is a name
@@ -20,6 +24,18 @@ err = Console(stderr=True, highlight=False, emoji=False)
 
 def command_line() -> str:
     return shlex.join(["bdr", *sys.argv[1:]])
+
+
+def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
+    """A table a protocol."""
+    from bdr import report  # which is slow to import, and not for every command
+
+    sheets = report.comparison_sheets(comparison, title)
+    # the notes below the tables and not as captions, which would be as narrow as the last table
+    for table in report.as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
+        out.print(table, crop=False)
+    for note in sheets[-1].notes:
+        out.print(note, markup=False)
 
 
 @dataclass(frozen=True)

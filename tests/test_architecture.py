@@ -79,7 +79,7 @@ RULES = {
     "exporting": {"bdr.types", "bdr.methods", "bdr.engine.step", "bdr.records", "bdr.describe"},
     "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
     # what is said on a terminal
-    "terminal": set(),
+    "terminal": {"bdr.report"},
     "display": {"bdr.types", "bdr.engine.listen", "bdr.records"},
     "doctor": set(),
     "dryrun": {"bdr.engine", "bdr.records", "bdr.plan", "bdr.rehearsal", "bdr.display", "bdr.types"},
@@ -105,14 +105,14 @@ RULES = {
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
     "commands": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
-        *{"bdr.types", "bdr.records", "bdr.report", "bdr.trackers", "bdr.paper.printed"},
+        *{"bdr.types", "bdr.records", "bdr.report", "bdr.trackers"},
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
         *{"bdr.plan", "bdr.extension", "bdr.readouts"},
     },
     "sweep": {
         *{"bdr.api", "bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.recipes", "bdr.describe"},
         *{"bdr.data", "bdr.records", "bdr.plan"},
-        *{"bdr.report", "bdr.terminal", "bdr.display", "bdr.commands", "bdr.cli"},  # a run of a sweep types `bdr run`
+        *{"bdr.report", "bdr.terminal", "bdr.display", "bdr.cli"},  # a run of a sweep types `bdr run`
     },
     "paper": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.scenario", "bdr.balance", "bdr.data"},

@@ -52,6 +52,19 @@ def test_a_stage_that_settings_speak_of_and_no_phase_has_is_refused(tmp_path):
         plan(tmp_path / "run", "runs:TwoStages", settings=[("stage.balance.lr", 0.5)], **FLAT)
 
 
+class Objectless(TwoStages):
+    def stages(self, phase, base):
+        return [replace(base, loss="missing")]
+
+
+def test_a_stage_without_its_objective_is_told_to_who_wrote_the_method(tmp_path):
+    said = (
+        "stage 'main' of test_assemble:Objectless has loss='missing', .* write one, or name 'loss' or 'classification'"
+    )
+    with pytest.raises(UsageError, match=said):
+        plan(tmp_path / "run", "test_assemble:Objectless", **FLAT)
+
+
 @pytest.mark.parametrize(("memory", "each"), [("3/class", [3, 3, 3]), ("30", [30 // 4, 30 // 7, 3])])
 def test_the_workload_is_the_images_of_every_stage_times_its_epochs(tmp_path, memory, each):
     settings = [("stage.balanced.epochs", 5)]

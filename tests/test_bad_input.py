@@ -27,6 +27,7 @@ from bdr.data.published import PUBLISHED, md5_of
 from bdr.errors import BdrError, UsageError, shortened
 from bdr.methods import METHODS
 from bdr.records import Run
+from bdr.types import Stage
 
 USAGE, FAILURE = 2, 1
 
@@ -156,6 +157,7 @@ def test_a_setting_in_place_of_an_option_is_told_how_it_is_typed(refused, words,
         (["sweep", "ucir", "--seed", "3"], "--seeds"),
         (["run", "ucir", "--tau", "1"], "No such option: --tau"),  # bdr is no part of it
         (["run", "ucir", "--dropout", "1"], "No such option: --dropout"),
+        (["run", "ucir", "--loss", "loss"], "No such option: --loss"),  # which is its method's own
         (["run", "ucir", "--base"], "requires an argument"),
         (["show", "runs", "--epochs", "1"], "No such option: --epochs"),  # it has no --set
     ],
@@ -232,7 +234,16 @@ def test_a_run_of_nothing_is_told_what_to_name(refused):
         ("stage.optimizer=adam", "there are adamw, sgd: did you mean 'adamw'?"),
         ("stage.schedule=step", "there are constant, cosine, steps"),
         ("stage.draw=none", "there are all, fresh, held, memory, rarest, uniform"),
-        ("stage.loss=nothing", "stage.loss = 'nothing' is not allowed: ucir has no such objective"),
+        ("stage.loss=classification", "stage.loss = 'classification' is not allowed: the method declares it"),
+        ("stage.name=balanced", "stage.name = 'balanced' is not allowed: the method declares it"),
+        ("stage.main.loss=margin_ranking", "leave stage.loss out (settings of a stage are batch, clip, draw,"),
+        ("stage={alternate: null}", "stage.alternate = None is not allowed"),
+        ("loss=classification", "no setting 'loss'; there are"),
+        (
+            "statistics=der",
+            "statistics = 'der' is not allowed: it is for 3 channels, and the images of 'digits' have 1",
+        ),
+        ("statistics=der", "type --set statistics=default or --set statistics=half"),
         ("bdr.formula=right", "input should be 'corrected', 'released' or 'anchored'"),
         ("precision=fp8", "input should be 'auto', 'fp32', 'tf32' or 'bf16'"),
         ("engine=fast", "input should be 'auto', 'eager', 'compile' or 'graph'"),
@@ -421,9 +432,11 @@ def test_arrays_that_hold_no_numbers_are_refused():
 
 def test_fields_from_python_are_checked_too(tmp_path):
     with pytest.raises(UsageError, match="did you mean 'memory'"):
-        bdr.run("ucir", "digits", runs=tmp_path, memry="3/class")
+        bdr.run("ucir", data="digits", runs=tmp_path, memry="3/class")
     with pytest.raises(UsageError, match=r"stage\.epochs"):
-        bdr.run("ucir", "digits", runs=tmp_path, set={"stage.epochs": -1})
+        bdr.run("ucir", data="digits", runs=tmp_path, set={"stage.epochs": -1})
+    with pytest.raises(UsageError, match=r"stage\.name = 'balanced' is not allowed: the method declares it"):
+        bdr.run("e2e", data="digits", runs=tmp_path, stage=Stage(name="balanced"))
     assert not list(tmp_path.iterdir())
 
 

@@ -55,7 +55,7 @@ def test_the_whole_method_goes_through_every_stage(cifar, tmp_path):
     data = replace(cifar, train=train, test=test, classes=cifar.classes[:10], source="few")
     fields = {"base": 4, "step": 3, "memory": "3/class", "net": "resnet32", "device": "cpu", "keep": "all"}
     changes = {"stage.epochs": 2, "stage.batch": 32, "ucir.eta": 10}
-    result = bdr.run("ucir+cwd+bdr", data, out=tmp_path / "run", set=changes, **fields)
+    result = bdr.run("ucir+cwd+bdr", data=data, out=tmp_path / "run", set=changes, **fields)
     run = Run.open(result.path)
     assert run.done
     assert len(result.accuracies) == 3

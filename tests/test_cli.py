@@ -257,6 +257,16 @@ def test_a_printed_configuration_gives_the_same_run(whole, tmp_path):
     assert f"already done: {whole.path}" in said.out
 
 
+def test_what_a_method_declares_of_its_stages_is_not_printed_and_not_read(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(typed("run", "ucir+bdr", *WHOLE, "--print-config").out)
+    assert not {"name", "loss", "alternate"} & yaml.safe_load(file.read_text())["stage"].keys()
+    file.write_text("stage: {loss: loss}")
+    said = typed("run", "ucir+bdr", "--config", file, "--print-config")
+    assert said.code == 2
+    assert "stage.loss = 'loss' is not allowed: the method declares it" in " ".join(said.err.split())
+
+
 def test_a_configuration_file_names_the_method_too(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text(typed("run", "ucir+bdr", *WHOLE, "--print-config").out)
@@ -596,7 +606,7 @@ def test_arrays_are_learnt_from_python(tmp_path):
     data = bdr.from_arrays(*patches(0, 80), *patches(1, 40), classes=["nw", "ne", "sw", "se"])
     fields = {"base": 2, "step": 2, "memory": "2/class", "net": "small", "device": "cpu", "order": "natural"}
     changes = {"stage.epochs": 4, "stage.batch": 16, "stage.lr": 0.05, "ucir.eta": 10}
-    result = bdr.run("ucir+bdr", data, out=tmp_path / "run", set=changes, **fields)
+    result = bdr.run("ucir+bdr", data=data, out=tmp_path / "run", set=changes, **fields)
     run = Run.open(result.path)
     assert run.info["classes"] == ["nw", "ne", "sw", "se"]
     assert run.info["protocol"]["source"] == data.source

@@ -19,7 +19,7 @@ from test_engine import World, one_block
 import bdr
 from bdr.assemble import stages_of
 from bdr.cli import app
-from bdr.config import fields_of
+from bdr.config import DECLARED, fields_of
 from bdr.data import DATASETS
 from bdr.data.augment import Augment
 from bdr.frames import FRAMES
@@ -197,7 +197,7 @@ def test_the_page_of_run_names_every_setting(owner):
     target = {"stage": Stage, "augment": Augment, **METHODS, **PLUGINS}[owner]
     text = section(DOCS / "commands" / "run.md", "### --set")
     row = next(line for line in text.splitlines() if line.startswith("| ") and f"`{owner}`" in line.split("|")[1])
-    missing = [name for name in fields_of(target, ["make", "alternate"]) if f"`{name}`" not in row and name != "name"]
+    missing = [name for name in fields_of(target, ["make", *DECLARED]) if f"`{name}`" not in row]
     assert not missing
 
 

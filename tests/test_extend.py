@@ -54,12 +54,12 @@ def places(tmp_path_factory):
 @pytest.fixture(scope="module")
 def six(places):
     """A run over six digits: four, and two more."""
-    return api.run("ucir+bdr", digits_of(0, 1, 2, 3, 4, 5), base=4, step=2, out=places / "six", **PLAIN).path
+    return api.run("ucir+bdr", data=digits_of(0, 1, 2, 3, 4, 5), base=4, step=2, out=places / "six", **PLAIN).path
 
 
 @pytest.fixture(scope="module")
 def eight(six, places):
-    return api.extend(six, digits_of(*range(8)), out=places / "eight").path
+    return api.extend(six, data=digits_of(*range(8)), out=places / "eight").path
 
 
 def contents(path):
@@ -94,25 +94,25 @@ def comparable(path):
 def test_a_run_that_is_extended_ends_like_one_that_was_planned_whole(tmp_path, what, memory):
     plain = PLAIN | {"memory": memory}
     some, all_of_them = digits_of(0, 1, 2, 3, 4, 5), digits_of(*range(8))
-    whole = api.run(what, all_of_them, base=4, step=2, out=tmp_path / "whole", **plain)
-    first = api.run(what, some, base=4, step=2, out=tmp_path / "first", **plain)
-    extended = api.extend(first.path, all_of_them, out=tmp_path / "extended")
+    whole = api.run(what, data=all_of_them, base=4, step=2, out=tmp_path / "whole", **plain)
+    first = api.run(what, data=some, base=4, step=2, out=tmp_path / "first", **plain)
+    extended = api.extend(first.path, data=all_of_them, out=tmp_path / "extended")
     here, there = comparable(extended.path), comparable(whole.path)
     assert [part for part in there if here[part] != there[part]] == []
 
 
 def test_a_run_that_stopped_after_some_phases_is_extended_by_the_classes_it_had_planned(tmp_path):
     plain = PLAIN | {"order": "seed-1993"}
-    whole = api.run("ucir", digits_of(*range(8)), base=4, step=2, out=tmp_path / "whole", **plain)
-    first = api.run("ucir", digits_of(*range(8)), base=4, step=2, phases=1, out=tmp_path / "first", **plain)
-    extended = api.extend(first.path, digits_of(*range(8)), step=2, out=tmp_path / "extended")
+    whole = api.run("ucir", data=digits_of(*range(8)), base=4, step=2, out=tmp_path / "whole", **plain)
+    first = api.run("ucir", data=digits_of(*range(8)), base=4, step=2, phases=1, out=tmp_path / "first", **plain)
+    extended = api.extend(first.path, data=digits_of(*range(8)), step=2, out=tmp_path / "extended")
     assert comparable(extended.path)["model"] == comparable(whole.path)["model"]
     assert Run.open(extended.path).info["classes"] == Run.open(whole.path).info["classes"]
 
 
 def test_what_was_read_of_the_run_that_is_extended_is_not_held_any_longer(six, tmp_path, monkeypatch):
     heard = Loaded(monkeypatch)
-    api.extend(six, digits_of(*range(8)), out=tmp_path / "extended", listener=heard)
+    api.extend(six, data=digits_of(*range(8)), out=tmp_path / "extended", listener=heard)
     assert heard.read
     assert not any(heard.held)
 
@@ -127,7 +127,7 @@ def test_of_old_classes_only_the_exemplars_are_needed(six, eight, places):
             chosen[np.flatnonzero(labels == int(name))[mine]] = True
         return chosen
 
-    bare = api.extend(six, digits_of(*range(8), train=train), out=places / "bare").path
+    bare = api.extend(six, data=digits_of(*range(8), train=train), out=places / "bare").path
     assert comparable(bare)["model"] == comparable(eight)["model"]
 
 
@@ -140,7 +140,7 @@ def exemplars(path):
 
 def test_the_run_that_is_extended_is_not_changed(six, places):
     before = contents(six)
-    api.extend(six, digits_of(*range(8)), out=places / "unchanged", step=1)
+    api.extend(six, data=digits_of(*range(8)), out=places / "unchanged", step=1)
     assert contents(six) == before
 
 
@@ -175,7 +175,7 @@ def test_it_says_so_if_its_data_has_grown_again(eight):
 
 def test_it_can_be_extended_again(six, eight, places):
     """And a class may arrive before others in the data set: what is known keeps its place."""
-    ten = api.extend(eight, digits_of(9, *range(9)), step=1, out=places / "ten").path
+    ten = api.extend(eight, data=digits_of(9, *range(9)), step=1, out=places / "ten").path
     run = Run.open(ten)
     assert run.info["classes"] == ["0", "1", "2", "3", "4", "5", "6", "7", "9", "8"]
     assert [line.get("taken_over") for line in run.phases] == [
@@ -201,13 +201,15 @@ def test_one_that_was_killed_before_it_saved_anything_begins_with_what_it_takes_
     (plan.experiment.path / "run.json").write_text((eight / "run.json").read_text())
     with pytest.raises(BdrError, match=r"type the bdr extend that began it once more"):
         api.resume(places / "killed", data=digits_of(*range(8)))
-    again = api.extend(six, digits_of(*range(8)), out=places / "killed")
+    again = api.extend(six, data=digits_of(*range(8)), out=places / "killed")
     assert comparable(again.path) == comparable(eight)
 
 
 def test_an_analysed_run_stays_one(tmp_path):
-    first = api.run("ucir", digits_of(0, 1, 2, 3), base=2, step=2, analyse=True, out=tmp_path / "first", **PLAIN).path
-    run = Run.open(api.extend(first, digits_of(*range(6)), out=tmp_path / "second").path)
+    first = api.run(
+        "ucir", data=digits_of(0, 1, 2, 3), base=2, step=2, analyse=True, out=tmp_path / "first", **PLAIN
+    ).path
+    run = Run.open(api.extend(first, data=digits_of(*range(6)), out=tmp_path / "second").path)
     assert all(run.analysis(phase) and run.snapshots(phase) for phase in (1, 2))
 
 
@@ -221,9 +223,9 @@ def test_another_seed_is_another_run(six, places):
 def test_methods_that_are_extended_alike_stand_in_one_table_and_those_that_were_planned_whole_in_another(tmp_path):
     some, more, plain = digits_of(0, 1, 2), digits_of(0, 1, 2, 3), PLAIN | {"base": 2, "step": 1}
     for what in ("ucir", "replay"):
-        first = api.run(what, some, out=tmp_path / what, **plain).path
-        api.extend(first, more, out=tmp_path / "runs" / what)
-    api.run("ucir", more, out=tmp_path / "runs" / "whole", **plain)
+        first = api.run(what, data=some, out=tmp_path / what, **plain).path
+        api.extend(first, data=more, out=tmp_path / "runs" / what)
+    api.run("ucir", data=more, out=tmp_path / "runs" / "whole", **plain)
     groups = {path.name: protocol_key(Run.open(path)) for path in (tmp_path / "runs").iterdir()}
     assert groups["ucir"] == groups["replay"] != groups["whole"]
 
@@ -234,7 +236,7 @@ def test_images_are_normalised_as_those_of_the_run_were(places):
         pixels = np.random.default_rng(0).integers(0, shade, (len(labels), 8, 8)).astype(np.uint8)
         return from_arrays(pixels, labels, pixels, labels)  # whose mean and spread are measured
 
-    first = api.run("ucir", grey(2, 100), base=2, step=2, out=places / "dark", **PLAIN).path
+    first = api.run("ucir", data=grey(2, 100), base=2, step=2, out=places / "dark", **PLAIN).path
     plan, notes = api.plan_extension(first, merged(grey(2, 100), grey(4, 255)))
     assert plan.info["protocol"]["normalise"] == Run.open(first).protocol["normalise"]
     assert plan.experiment.train.mean.tolist() == pytest.approx(grey(2, 100).mean)
@@ -282,12 +284,12 @@ def test_exemplars_that_are_gone_are_named(six):
     with pytest.raises(
         UsageError, match=rf"1 exemplar of .* is not among the training images: 2/image {first} .* put it"
     ):
-        api.extend(six, digits_of(*range(8), train=train))
+        api.extend(six, data=digits_of(*range(8), train=train))
 
 
 def test_a_run_with_validation_images_is_extended(tmp_path):
-    first = api.run("ucir", digits_of(0, 1, 2), base=2, step=1, val=0.2, out=tmp_path / "first", **PLAIN).path
-    extended = api.extend(first, digits_of(0, 1, 2, 3), out=tmp_path / "second").path
+    first = api.run("ucir", data=digits_of(0, 1, 2), base=2, step=1, val=0.2, out=tmp_path / "first", **PLAIN).path
+    extended = api.extend(first, data=digits_of(0, 1, 2, 3), out=tmp_path / "second").path
     assert [set(line["val"]) for line in Run.open(extended).phases] == [{"cnn", "nme"}] * 3
     assert (extended / "phase-00" / "predictions-val.npz").exists()
 
@@ -310,26 +312,26 @@ def test_other_test_images_are_said(six):
 
 def test_a_run_without_anything_new_is_refused(six):
     with pytest.raises(UsageError, match=r"nothing new in the data.* knows all of its 6 classes; add images"):
-        api.extend(six, digits_of(0, 1, 2, 3, 4, 5))
+        api.extend(six, data=digits_of(0, 1, 2, 3, 4, 5))
 
 
 def test_a_class_that_is_gone_is_named(six):
     with pytest.raises(UsageError, match=r"no class 4, 5, and .* knows 6 classes that must all be there"):
-        api.extend(six, digits_of(0, 1, 2, 3, 6))
+        api.extend(six, data=digits_of(0, 1, 2, 3, 6))
 
 
 def test_a_class_without_test_images_is_named(six):
     data = digits_of(*range(8))
     without = data.test.where(data.test.labels != 3)
     with pytest.raises(UsageError, match=r"class '3', which .* knows, has no test image any more"):
-        api.extend(six, replace(data, test=without))
+        api.extend(six, data=replace(data, test=without))
 
 
 def test_images_of_another_size_are_refused(six):
     data = digits_of(*range(8))
     larger = [Images(part.pixels.repeat(2, 1), part.labels) for part in (data.train, data.test)]
     with pytest.raises(UsageError, match=r"images are 1 x 16 x 8 .* here and 1 x 8 x 8 where"):
-        api.extend(six, replace(data, train=larger[0], test=larger[1]))
+        api.extend(six, data=replace(data, train=larger[0], test=larger[1]))
 
 
 def test_what_made_the_network_or_the_memory_cannot_be_another(six):
@@ -337,11 +339,11 @@ def test_what_made_the_network_or_the_memory_cannot_be_another(six):
         with pytest.raises(
             UsageError, match=f"{name} is that of .* cannot be another when it is extended; what can is"
         ):
-            api.extend(six, digits_of(*range(8)), set={name: value})
+            api.extend(six, data=digits_of(*range(8)), set={name: value})
     with pytest.raises(UsageError, match=r"no part with settings .* 'small'; there are augment, bdr, stage, ucir"):
-        api.extend(six, digits_of(*range(8)), set={"small.width": 3})
+        api.extend(six, data=digits_of(*range(8)), set={"small.width": 3})
     with pytest.raises(UsageError, match=r"no setting of bdr 'mm'"):
-        api.extend(six, digits_of(*range(8)), set={"bdr.mm": 3})
+        api.extend(six, data=digits_of(*range(8)), set={"bdr.mm": 3})
 
 
 def test_where_a_scale_starts_from_says_nothing_of_one_that_is_trained(six):
@@ -365,7 +367,7 @@ def test_settings_of_training_can_be_others(six):
 
 def test_a_step_that_does_not_fit_is_refused(six):
     with pytest.raises(UsageError, match=r"3 new classes do not split into phases of 2: use a --step of 1, 3, or"):
-        api.extend(six, digits_of(*range(9)), step=2)
+        api.extend(six, data=digits_of(*range(9)), step=2)
     plan, _ = api.plan_extension(six, digits_of(*range(9)), 2, [("uneven", True)])
     assert plan.info["phases"][2:] == [[6, 8], [8, 9]]
 
@@ -374,13 +376,13 @@ def test_a_run_that_is_not_finished_keeps_nothing_or_was_cleaned_is_refused(six,
     copied = shutil.copytree(six, tmp_path / "copied")
     shutil.rmtree(copied / "checkpoint")
     with pytest.raises(UsageError, match=r"has no checkpoint any more.*.bdr clean"):
-        api.extend(copied, digits_of(*range(8)))
+        api.extend(copied, data=digits_of(*range(8)))
     shutil.rmtree(copied / "phase-01" / "model")
     with pytest.raises(UsageError, match=r"keeps no model.* --keep none"):
-        api.extend(copied, digits_of(*range(8)))
+        api.extend(copied, data=digits_of(*range(8)))
     (copied / "DONE").unlink()
     with pytest.raises(UsageError, match=r"is not finished .2 of 2 phases.: finish it first with bdr resume"):
-        api.extend(copied, digits_of(*range(8)))
+        api.extend(copied, data=digits_of(*range(8)))
 
 
 @pytest.mark.parametrize(("what", "keep"), [("ucir", "last"), ("ucir", "none"), ("joint", "last")])
@@ -394,13 +396,15 @@ def test_a_run_of_before_says_what_it_lacks(six, tmp_path):
     copied = shutil.copytree(six, tmp_path / "copied")
     (copied / "phase-01" / "exemplars.json").unlink()
     with pytest.raises(UsageError, match=r"was made before runs recorded how their exemplars can be found"):
-        api.extend(copied, digits_of(*range(8)))
+        api.extend(copied, data=digits_of(*range(8)))
 
 
 def test_joint_training_cannot_be_extended(tmp_path):
-    path = api.run("joint", digits_of(0, 1), base=1, step=1, out=tmp_path / "joint", **PLAIN | {"memory": "all"}).path
+    path = api.run(
+        "joint", data=digits_of(0, 1), base=1, step=1, out=tmp_path / "joint", **PLAIN | {"memory": "all"}
+    ).path
     with pytest.raises(UsageError, match=r"'joint' trains on all images of all classes .* run it anew, bdr run joint"):
-        api.extend(path, digits_of(0, 1, 2))
+        api.extend(path, data=digits_of(0, 1, 2))
 
 
 def test_arrays_are_handed_over_in_python(six):

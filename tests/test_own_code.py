@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_with_other_code_says_so_and_records_from_where(modul
     first = info_of(path)["own_code"]
     edit(module)
     heard = Heard()
-    api.resume(path, heard)
+    api.resume(path, listener=heard)
     said = "warning: edited changed since the run was trained: phase 1 goes on with other code"
     assert said in heard.notes
     assert said in (path / "log.txt").read_text()
@@ -145,7 +145,7 @@ def test_a_run_that_goes_on_with_other_code_says_so_and_records_from_where(modul
 def test_a_run_that_goes_on_with_the_same_code_says_nothing(module, tmp_path):
     path = train_until(Position(1), tmp_path / "run", **OWN)
     before, heard = info_of(path), Heard()
-    api.resume(path, heard)
+    api.resume(path, listener=heard)
     assert info_of(path) == before
     assert "other code" not in "".join(heard.notes)
 
@@ -176,7 +176,7 @@ def test_a_run_that_is_extended_by_other_code_says_so(module, tmp_path):
         "device": "cpu",
         "set": {"stage.epochs": 1},
     }
-    path = api.run("edited:Mine", "digits", out=tmp_path / "run", phases=2, **fields).path
+    path = api.run("edited:Mine", data="digits", out=tmp_path / "run", phases=2, **fields).path
     assert api.plan_extension(path)[1] == []
     edit(module)
     _, notes = api.plan_extension(path)
@@ -291,7 +291,7 @@ def test_a_finished_run_of_another_library_is_shown_with_a_note(tmp_path, change
     change_library()
     heard.notes.clear()
     before = info_of(path)
-    assert api.execute(plan(path, **SHORT), heard).path == api.resume(path, heard).path == path
+    assert api.execute(plan(path, **SHORT), heard).path == api.resume(path, listener=heard).path == path
     assert heard.notes == 2 * [done, f"{CHANGED}: its numbers are of that code"]
     assert info_of(path) == before
 
@@ -309,7 +309,7 @@ def test_the_same_command_with_another_library_says_so_in_one_line_and_shows_the
 def test_a_run_that_goes_on_with_another_library_says_so_and_records_from_where(tmp_path, change_library):
     path, heard = train_until(Position(1), tmp_path / "run", **SHORT), Heard()
     change_library()
-    api.resume(path, heard)
+    api.resume(path, listener=heard)
     said = f"{CHANGED}: phase 1 goes on with other code"
     assert said in heard.notes
     assert said in (path / "log.txt").read_text()
@@ -351,7 +351,7 @@ def test_a_sweep_knows_which_finished_runs_are_of_another_library(tmp_path, chan
 
 def test_a_run_that_is_extended_by_another_library_says_so(tmp_path, change_library):
     fields = {"net": "runs:flat", "base": 4, "step": 3, "memory": "3/class", "device": "cpu"}
-    path = api.run("ucir", "digits", out=tmp_path / "run", phases=2, set={"stage.epochs": 1}, **fields).path
+    path = api.run("ucir", data="digits", out=tmp_path / "run", phases=2, set={"stage.epochs": 1}, **fields).path
     assert api.plan_extension(path)[1] == []
     change_library()
     assert api.plan_extension(path)[1] == [f"{CHANGED}: {path} is extended by other code"]

@@ -23,7 +23,7 @@ SMALL = {"net": "small", "device": "cpu", "memory": "3/class", "set": {"stage.ep
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return api.run("ucir", "digits", base=6, step=4, out=tmp_path_factory.mktemp("predict") / "run", **SMALL).path
+    return api.run("ucir", data="digits", base=6, step=4, out=tmp_path_factory.mktemp("predict") / "run", **SMALL).path
 
 
 @pytest.fixture(scope="module")

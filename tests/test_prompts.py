@@ -292,7 +292,7 @@ def trained_before(tmp_path_factory):
     folder = tmp_path_factory.mktemp("weights")
     given = {"net": "vit-tiny", "base": 10, "step": 10, "share": False, "out": folder / "run"}
     stage = {"stage.optimizer": "adamw", "stage.lr": 0.003, "stage.epochs": 4, "stage.schedule": "constant"}
-    api.run("finetune", "digits", set=stage, **given)
+    api.run("finetune", data="digits", set=stage, **given)
     save_file(api.load(folder / "run", device="cpu").net.backbone.state_dict(), folder / "model.safetensors")
     return folder / "model.safetensors"
 
@@ -302,6 +302,6 @@ def test_a_transformer_that_knows_its_images_learns_without_exemplars_and_forget
     name, trained_before, tmp_path
 ):
     settings = {"vit-tiny.weights": str(trained_before), "stage.epochs": 2}
-    result = api.run(name, "digits", base=5, step=5, share=False, keep="none", out=tmp_path / "run", set=settings)
+    result = api.run(name, data="digits", base=5, step=5, share=False, keep="none", out=tmp_path / "run", set=settings)
     assert result.accuracies[0] > 90
     assert result.last > 60

@@ -242,7 +242,7 @@ def test_folders_keep_the_order_in_which_they_were_named(tmp_path):
 
 
 def test_show_prints_the_tables_and_then_the_notes(tmp_path, two_protocols, capsys, monkeypatch):
-    monkeypatch.setattr("bdr.commands.looking.out", Console(width=80))
+    monkeypatch.setattr("bdr.terminal.out", Console(width=80))
     show_runs([tmp_path], as_json=False, readout=None, reference="ucir+bdr")
     said = capsys.readouterr().out
     places = [said.index(text) for text in ("digits B4 S3", "digits B4 S2", "Accuracies", "to ucir+bdr", "One seed")]

@@ -354,7 +354,7 @@ def test_a_run_that_goes_on_holds_nothing_that_it_has_read_but_the_log_of_its_ep
 ):
     path = train_until(position, tmp_path / "run", OWN, **FLAT)
     heard = Loaded(monkeypatch)
-    api.resume(path, heard)
+    api.resume(path, listener=heard)
     assert heard.read
     assert heard.held == [held] + [0] * (len(heard.held) - 1)
 
@@ -373,7 +373,7 @@ def test_a_run_that_goes_on_after_a_stage_holds_nothing_that_it_has_read(tmp_pat
             train(tmp_path / "run", OWN, **FLAT)
     assert where(tmp_path / "run") == Position(1, 1)
     heard = Loaded(monkeypatch)
-    api.resume(tmp_path / "run", heard)
+    api.resume(tmp_path / "run", listener=heard)
     assert heard.read
     assert not any(heard.held)
 

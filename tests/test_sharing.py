@@ -192,7 +192,7 @@ def test_a_run_that_began_from_a_shared_phase_goes_on_after_a_stop(position, run
     path = train_until(position, None, BDR, runs=runs)
     assert BEFORE in log_of(path)
     heard = Phases()
-    api.resume(path, heard)
+    api.resume(path, listener=heard)
     assert heard.trained == [1, 2]
     assert_equal(path, alone)
 

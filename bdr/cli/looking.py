@@ -77,8 +77,9 @@ def figure(
     if which is None or not runs:
         raise UsageError("name a figure and the runs to draw it from: bdr figure 4 runs; bdr figure --list says more")
     from bdr.commands.looking import draw_figure
+    from bdr.paper.printed import printed
 
-    return draw_figure(which, runs, out, format_, phase)
+    return draw_figure(which, runs, out, format_, phase, printed())
 
 
 def watch(

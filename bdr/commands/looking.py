@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,11 @@ from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs, is_begun, kept_phase
-from bdr.terminal import err, out
+from bdr.terminal import err, out, print_comparison
 
 if TYPE_CHECKING:
     from bdr.data.pictures import Unreadable
-    from bdr.report import Comparison
+    from bdr.report.paper_figures import Printed
 
 
 def gathered(paths: Sequence[Path], begun: bool = False) -> list[Run]:
@@ -95,18 +94,6 @@ def hand_over(text: str, file: Path | None) -> None:
     out.print(f"written: {file}", markup=False, soft_wrap=True)
 
 
-def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
-    """A table a protocol on the terminal."""
-    from bdr import report
-
-    sheets = report.comparison_sheets(comparison, title)
-    # the notes below the tables and not as captions, which would be as narrow as the last table
-    for table in report.as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
-        out.print(table, crop=False)
-    for note in sheets[-1].notes:
-        out.print(note, markup=False)
-
-
 def report_runs(
     paths: Sequence[Path], page: Path, title: str, figures: Path | None = None, readout: str | None = None
 ) -> None:
@@ -120,11 +107,12 @@ def report_runs(
         )
 
 
-def draw_figure(which: str, paths: Sequence[Path], place: Path, formats: str | None, phase: int | None) -> None:
-    from bdr.paper.printed import printed
+def draw_figure(
+    which: str, paths: Sequence[Path], place: Path, formats: str | None, phase: int | None, printed: Printed
+) -> None:
     from bdr.report.paper_figures import Asked, write_figure
 
-    asked = Asked(gathered(paths), phase, printed(), lambda text: err.print(text, markup=False, soft_wrap=True))
+    asked = Asked(gathered(paths), phase, printed, lambda text: err.print(text, markup=False, soft_wrap=True))
     written, notes = write_figure(which, asked, place, formats)
     for note in notes:
         err.print(f"note: {note}", markup=False, soft_wrap=True)
@@ -263,7 +251,7 @@ def evaluate_run(
 ) -> None:
     from bdr import api
 
-    number, found = api.evaluate(path, phase, **places_now(root, device, weights))
+    number, found = api.evaluate(path, phase=phase, **places_now(root, device, weights))
     if as_json:
         print(json.dumps({"phase": number} | found, indent=2))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bdr.config import DECLARED, Config, fields_of
+from bdr.config import Config, settable
 from bdr.data.augment import Augment
 from bdr.errors import nearest
 from bdr.methods import METHODS
@@ -36,7 +36,7 @@ def settings_by_field(words: Iterable[str]) -> dict[str, str]:
     found = {name: name for name in fields}
     parts: dict[str, Callable[..., Any]] = {"stage": Stage, "augment": Augment}
     for owner, target in (parts | parts_among(words)).items():
-        own = [name for name, (_, default) in fields_of(target, DECLARED).items() if default is not ...]
+        own = [name for name, (_, default) in settable(target).items() if default is not ...]
         found = {name: f"{owner}.{name}" for name in own} | found
     return found
 

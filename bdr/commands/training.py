@@ -129,7 +129,7 @@ class closing:
 def resume_run(path: Path, places: Mapping[str, Any], stoppable: Stoppable) -> None:
     listener = display(out)
     with stoppable() as stopping, closing(listener):
-        api.resume(path, listener, stopping, **places)
+        api.resume(path, listener=listener, stopping=stopping, **places)
     show_result(path)
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bdr.commands.looking import print_comparison
 from bdr.describe import SIDE_BY_SIDE, side_by_side
 from bdr.errors import BdrError, Interrupted, UsageError
 from bdr.records import Run, open_whole
@@ -20,7 +19,7 @@ from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import Planned, plan_sweep
 from bdr.sweep.view import Lines, failures_table, list_table, view
 from bdr.sweep.work import time_note
-from bdr.terminal import Conditions, command_line, err, out
+from bdr.terminal import Conditions, command_line, err, out, print_comparison
 
 PAUSE = 0.2  # seconds between two looks at the runs
 GRACE = 60.0  # seconds that runs have for saving themselves

@@ -6,12 +6,11 @@ import json
 from collections.abc import Sequence
 
 from bdr import report
-from bdr.commands.looking import print_comparison
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
 from bdr.sweep import Asked, end_of, plan_runs, readable, say_what_is_left, say_what_is_to_do, train_all
 from bdr.sweep.plan import Planned
-from bdr.terminal import Conditions, Manner, out
+from bdr.terminal import Conditions, Manner, out, print_comparison
 
 NOTHING = "none"  # the method as it is
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bdr.errors import UsageError
-from bdr.metrics import steps_per_epoch
+from bdr.metrics import by_step, steps_per_epoch
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
@@ -15,7 +15,6 @@ from bdr.report.paper_figures.pairs import Pair, Side, facts_of, name_of, pairs_
 from bdr.report.paper_figures.series import (
     NAMES,
     by_epoch,
-    by_step,
     chosen_series,
     few_points,
     incremental_phases,

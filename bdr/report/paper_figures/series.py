@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bdr.errors import UsageError
-from bdr.metrics import first_stage, smoothed, steps_per_epoch
+from bdr.metrics import first_stage, steps_per_epoch
 from bdr.records import Run
 from bdr.report.paper_figures.pairs import command_for
 
@@ -53,11 +53,6 @@ def by_epoch(run: Run, phase: int, name: str) -> np.ndarray:
     epochs = np.asarray(series[: len(series) // window * window], float).reshape(-1, window)
     epochs = epochs[np.isfinite(epochs).any(axis=1)]
     return np.stack([np.nanmean(epochs, axis=1), np.nanmin(epochs, axis=1), np.nanmax(epochs, axis=1)], axis=1)
-
-
-def by_step(run: Run, phase: int, name: str) -> np.ndarray:
-    """The moving mean over an epoch, a value an iteration; at the end of an epoch, that epoch's mean."""
-    return smoothed(first_stage(run, phase, name), steps_per_epoch(run, phase))
 
 
 def few_points(length: int) -> np.ndarray:

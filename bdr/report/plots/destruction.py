@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bdr.metrics import destruction, first_stage, smoothed, steps_per_epoch
-from bdr.records import Run
+from bdr.metrics import by_step, destruction, first_stage, steps_per_epoch
 from bdr.report.groups import Group
 from bdr.report.html import Html, join
 from bdr.report.plots.choice import common, mean_and_spread, short_names
@@ -18,11 +17,6 @@ from bdr.report.plots.plot import Cell, Plot
 from bdr.report.plots.scale import limits, thinned
 
 SERIES_NAMES = {"ce_old": "loss on old classes", "distillation": "distillation term"}
-
-
-def curve_of(run: Run, phase: int, name: str) -> np.ndarray:
-    """The one-epoch moving mean of a series."""
-    return smoothed(first_stage(run, phase, name), steps_per_epoch(run, phase))
 
 
 def has_series(groups: Sequence[Group], phase: int, name: str) -> bool:
@@ -54,7 +48,7 @@ class Course:
 
 def course_of(group: Group, phase: int, name: str, points: int) -> Course | None:
     """None where no run recorded it."""
-    found = [curve for run in group.runs if np.isfinite(curve := curve_of(run, phase, name)).any()]
+    found = [curve for run in group.runs if np.isfinite(curve := by_step(run, phase, name)).any()]
     if not found:
         return None
     curves = common(found)  # a run under way may not have come to this phase
