@@ -176,9 +176,20 @@ def plan_run(
 
 def information(config: Config, made: Checked, extends: Extends | None, told: Settings | None) -> dict[str, Any]:
     """What the record says of a run before it begins."""
-    method, where = made.method, (made.precision, made.engine, made.device)
-    about = *where, method.readout, source_of(method), extends, told
-    info = describe(config, made.data, made.protocol, made.phases, *about)
+    method = made.method
+    info = describe(
+        config,
+        data=made.data,
+        protocol=made.protocol,
+        phases=made.phases,
+        precision=made.precision,
+        engine=made.engine,
+        device=made.device,
+        readout=method.readout,
+        weights=source_of(method),
+        extends=extends,
+        settings=told,
+    )
     correcting = [plugin.name for plugin in made.plugins if plugin.corrects]
     return info | {
         "settings": recorded(config),

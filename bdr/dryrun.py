@@ -83,12 +83,9 @@ def step_times(plan: Plan) -> list[StepTimes]:
 def times_of(trial: Learner, phase: Phase) -> StepTimes:
     times = StepTimes([], [])
     pool = trial.begin_phase(phase)
-    for number in range(len(trial.stages[phase.index])):
-        trial.begin_stage(phase, pool, number)
-        fits = trial.open_fits(phase, pool, number)
+    for fits in trial.each_stage(phase, pool):
         times.main.append(seconds_of_steps(fits.main))
         times.aside.append(0.0 if fits.aside is None else seconds_of_steps(fits.aside))
-        trial.end_stage()
     trial.end_phase(phase, pool)
     return times
 

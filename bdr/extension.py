@@ -162,7 +162,7 @@ def check_images(run: Run, data: DataSet) -> None:
 
 
 def refuse_all_images(plan: Plan) -> None:
-    if plan.experiment.method.keeps == ("all",):
+    if not plan.learner.method.extensible:
         raise UsageError(
             f"'{plan.config.method}' trains on all images of all classes in every phase and cannot be extended from "
             f"exemplars: run it anew, bdr run {plan.config.title} --data {plan.config.data} ..."
@@ -194,7 +194,7 @@ def exemplars_of(run: Run, state: State, plan: Plan, data: DataSet) -> Found:
             "(phase-NN/exemplars.json): train it again with this version into another folder, and extend that"
         )
     names = classes_known(run)
-    found = find(plan.experiment.train, [[Kept(**each) for each in told["exemplars"][name]] for name in names])
+    found = find(plan.learner.train, [[Kept(**each) for each in told["exemplars"][name]] for name in names])
     if found.missing:
         refuse_missing(run, plan, data, names, found.missing)
     return found

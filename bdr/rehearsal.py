@@ -104,13 +104,11 @@ def train_a_little(trial: Learner, seen: Weighed) -> None:
     trial.settle()
     for phase in trial.phases[:2]:
         pool = trial.pool_of(phase) if phase.first else trial.begin_phase(phase)
-        for number in range(len(trial.stages[phase.index])):
-            trial.begin_stage(phase, pool, number)
-            for fit in trial.open_fits(phase, pool, number):
+        for fits in trial.each_stage(phase, pool):
+            for fit in fits:
                 if fit is not None:
                     step_once(fit)
                     seen.take_in(fit)
-            trial.end_stage()
         trial.end_phase(phase, pool)
         seen.whole = not phase.first
 

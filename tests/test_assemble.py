@@ -69,7 +69,7 @@ def test_a_stage_without_its_objective_is_told_to_who_wrote_the_method(tmp_path)
 def test_the_workload_is_the_images_of_every_stage_times_its_epochs(tmp_path, memory, each):
     settings = [("stage.balanced.epochs", 5)]
     found = plan(tmp_path / "run", "runs:TwoStages", memory=memory, settings=settings, **FLAT)
-    labels = found.experiment.train.labels
+    labels = found.learner.train.labels
     new = [int(((labels >= p.old) & (labels < p.seen)).sum()) for p in found.experiment.phases]
     held = [0, *(each[p.index] * p.seen for p in found.experiment.phases)]
     assert [found.new_images(phase) for phase in found.experiment.phases] == new

@@ -98,7 +98,7 @@ def test_heads_far_below_the_others_are_distilled_as_exactly():
 
 def test_the_terms_of_both_stages_are_their_loops():
     method, pool = third_phase()
-    method.begin_stage(Stage(name="balanced"), pool.phase, pool)
+    method.begin_stage(Stage(loss="balanced"), pool.phase, pool)
     with torch.no_grad():
         method.net.backbone.matrix.weight += 0.2
     method.double()
@@ -117,7 +117,7 @@ def test_the_terms_of_both_stages_are_their_loops():
 
 def test_the_balanced_stage_begins_with_the_newest_head_as_it_is():
     method, pool = third_phase()
-    method.begin_stage(Stage(name="balanced"), pool.phase, pool)
+    method.begin_stage(Stage(loss="balanced"), pool.phase, pool)
     assert method.balanced(all_of(pool), pool.phase, cross_entropy)["newest"].item() == pytest.approx(0, abs=1e-6)
 
 
@@ -167,13 +167,21 @@ def test_noise_is_that_of_a_summed_gradient_and_fades_with_the_epochs(epoch):
 
 def test_there_is_no_noise_in_the_balanced_stage_nor_where_it_is_set_to_nothing():
     method, pool = third_phase()
-    method.begin_stage(Stage(name="balanced"), pool.phase, pool)
+    method.begin_stage(Stage(loss="balanced"), pool.phase, pool)
     assert all(part.abs().max() == 0 for part in noise_of(method, pool, 0))
     method, pool = third_phase(noise=0.0)
     method.begin_stage(Stage(), pool.phase, pool)
     state = torch.get_rng_state()
     assert all(part.abs().max() == 0 for part in noise_of(method, pool, 0))
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_stage_is_known_by_what_it_minimises_and_may_have_any_name():
+    method, pool = third_phase()
+    method.begin_stage(Stage(name="balanced"), pool.phase, pool)
+    assert all(part.abs().max() > 0 for part in noise_of(method, pool, 0))
+    method.begin_stage(Stage(name="second", loss="balanced"), pool.phase, pool)
+    assert all(part.abs().max() == 0 for part in noise_of(method, pool, 0))
 
 
 def test_a_stage_trains_with_noise():

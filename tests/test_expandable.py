@@ -324,6 +324,19 @@ def test_sparsity_is_its_loop():
     assert whole == sum(part.weight.numel() for part in net.modules() if isinstance(part, nn.Conv2d))
 
 
+def test_the_least_open_gates_are_shut_down_to_a_wanted_size():
+    torch.manual_seed(0)
+    net, gates = MAKERS["small"](), Gates()
+    gates.begin(net)
+    before, wanted = gates.e.detach().clone(), 0.3 * net.size(net.full)
+    gates.shut_down_to(net, wanted)
+    is_open = torch.cat(gates.kept())
+    assert before[is_open].min() > before[~is_open].max()
+    assert net.size([int(mask.sum()) for mask in gates.kept()]) <= wanted
+    next_best = above(before.split(gates.widths), before[~is_open].topk(2).values[1])
+    assert net.size([int(mask.sum()) for mask in next_best]) > wanted
+
+
 def test_open_gates_leave_everything_and_none_are_there_after_clearing():
     net, gates = MAKERS["small"](), Gates()
     gates.begin(net)

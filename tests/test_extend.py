@@ -239,7 +239,7 @@ def test_images_are_normalised_as_those_of_the_run_were(places):
     first = api.run("ucir", data=grey(2, 100), base=2, step=2, out=places / "dark", **PLAIN).path
     plan, notes = api.plan_extension(first, merged(grey(2, 100), grey(4, 255)))
     assert plan.info["protocol"]["normalise"] == Run.open(first).protocol["normalise"]
-    assert plan.experiment.train.mean.tolist() == pytest.approx(grey(2, 100).mean)
+    assert plan.learner.train.mean.tolist() == pytest.approx(grey(2, 100).mean)
     assert notes == []
 
 

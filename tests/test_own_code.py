@@ -8,6 +8,8 @@ from runs import Position, TwoStages, assert_equal, plan, train, train_until
 from test_cli import typed
 
 from bdr import api
+from bdr.bench.cases import fits_of, steps_of
+from bdr.dryrun import estimate
 from bdr.engine.listen import Listener
 from bdr.errors import BdrError, UsageError
 from bdr.own_code import code_version, library_version, own_versions
@@ -15,6 +17,7 @@ from bdr.plugins import Plugin
 from bdr.plugins.base import Prior
 from bdr.records import other_code
 from bdr.records.code import with_code
+from bdr.rehearsal import Weighed, on_few_images, train_a_little
 from bdr.sweep.plan import facts
 
 SOURCE = "from runs import TwoStages\n\n\nclass Mine(TwoStages):\n    pass\n"
@@ -43,6 +46,31 @@ class Ungrown(TwoStages):
 
     def begin(self, phase, pool):
         pass
+
+
+class LateSlip(TwoStages):
+    """A slip before the first epoch of the last stage of a later phase."""
+
+    def begin(self, phase, pool):
+        super().begin(phase, pool)
+        self.later = not phase.first
+
+    def at_epoch(self, stage, epoch):
+        if self.later and stage.name == "balanced":
+            raise BdrError(f"nothing is known of epoch {epoch}")
+
+
+class Prepared(TwoStages):
+    """Its loss needs what is made ready before every epoch, and is gone with the stage."""
+
+    def begin_stage(self, stage, phase, pool):
+        self.share = None
+
+    def at_epoch(self, stage, epoch):
+        self.share = 1 / (1 + epoch)
+
+    def loss(self, batch, phase, classify):
+        return {"ce": self.share * super().loss(batch, phase, classify)["ce"]}
 
 
 class Weighing(TwoStages):
@@ -203,6 +231,39 @@ def test_a_plug_in_that_cannot_be_tried_before_training_is_told_when_its_phase_c
     with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
         train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
     assert (tmp_path / "run" / "phases.jsonl").read_text().count("\n") == 1
+
+
+LATE = {"what": "test_own_code:LateSlip", "net": "runs:flat", "phases": 2}
+PREPARED = {"what": "test_own_code:Prepared", "net": "runs:flat", "phases": 2}
+
+
+def test_what_fails_before_an_epoch_of_a_later_phase_is_told_before_training(tmp_path):
+    with pytest.raises(BdrError, match="nothing is known of epoch 0"):
+        train(tmp_path / "run", **LATE)
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
+
+
+def test_what_fails_before_an_epoch_fails_in_a_dry_run(tmp_path):
+    with pytest.raises(BdrError, match="nothing is known of epoch 0"):
+        estimate(plan(tmp_path / "run", **LATE), None)
+
+
+def test_what_is_made_ready_before_an_epoch_is_there_in_a_dry_run(tmp_path):
+    estimate(plan(tmp_path / "run", **PREPARED), None)
+
+
+def test_what_is_made_ready_before_an_epoch_is_there_in_a_rehearsal(tmp_path):
+    seen = Weighed()
+    learner = plan(tmp_path / "run", **PREPARED).learner
+    learner.begin_phase(learner.phases[0])
+    train_a_little(on_few_images(learner), seen)
+    assert (seen.terms, seen.whole) == ({"ce"}, True)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_is_made_ready_before_an_epoch_is_there_in_a_benchmark(number, tmp_path):
+    (fit,) = fits_of(plan(tmp_path / "run", **PREPARED).learner, number)
+    steps_of(fit, 1)
 
 
 def test_a_method_whose_head_did_not_grow_is_told_what_to_call(tmp_path):

@@ -34,14 +34,12 @@ def test_every_image_comes_once_and_the_filler_is_the_head_of_the_next_epoch(bat
     pool = pool_of()
     rows, size = pool.candidates(draw, 0), len(pool.candidates(draw, 0))
     ours = pool.epoch(Stage(draw=draw, batch=batch), 0, epoch)
-    assert ours.rows.shape == (
-        pool.steps(Stage(draw=draw, batch=batch), 0),
-        pool.batch_size(Stage(draw=draw, batch=batch), 0),
-    )
+    stage = Stage(draw=draw, batch=batch)
+    assert ours.rows.shape == (pool.steps(stage), pool.batch_size(stage))
     flat = ours.rows.flatten()
     assert sorted(flat[:size].tolist()) == sorted(rows.tolist())
     filler = flat[size:]
-    assert len(filler) < pool.batch_size(Stage(draw=draw, batch=batch), 0)
+    assert len(filler) < pool.batch_size(stage)
     assert torch.equal(filler, rows_of(pool, draw, 0, batch, epoch + 1)[: len(filler)])
 
 
@@ -126,6 +124,13 @@ def test_how_many_images_a_stage_draws_is_known_from_numbers_alone(draw, held):
     assert found == len(pool.candidates(draw, 0))
 
 
+@pytest.mark.parametrize("draw", DRAWS)
+def test_epochs_of_all_stages_that_draw_alike_are_equally_long(draw):
+    pool, stage = pool_of(held=HELD), Stage(draw=draw, batch=3)
+    long = pool.steps(stage), pool.batch_size(stage)
+    assert {tuple(pool.epoch(stage, number, 1).rows.shape) for number in (0, 1, "1.aside")} == {long}
+
+
 def test_a_first_phase_holds_nothing_out():
     assert len(make_pool(COUNTS, held=HELD).held) == 0
 
@@ -171,9 +176,9 @@ def test_memory_draws_exemplars_alone_also_those_just_chosen():
 @pytest.mark.parametrize("draw", DRAWS)
 def test_a_pool_smaller_than_a_batch_is_its_own_batch(draw):
     pool = pool_of(held=HELD)
-    size = len(pool.candidates(draw, 0))
-    assert pool.epoch(Stage(draw=draw, batch=1000), 0, 0).rows.shape == (1, size)
-    assert (pool.steps(Stage(draw=draw, batch=1000), 0), pool.batch_size(Stage(draw=draw, batch=1000), 0)) == (1, size)
+    size, stage = len(pool.candidates(draw, 0)), Stage(draw=draw, batch=1000)
+    assert pool.epoch(stage, 0, 0).rows.shape == (1, size)
+    assert (pool.steps(stage), pool.batch_size(stage)) == (1, size)
 
 
 def test_every_place_of_an_epoch_has_a_draw_of_its_own():

@@ -136,7 +136,9 @@ def fits_of(learner: Learner, number: int, analyse: bool = False) -> list[Fit]:
     """The first stage of that phase, ready to step, and what alternates with it."""
     phase, pool = begun(learner, number)
     learner.begin_stage(phase, pool, 0)
-    return [fit for fit in learner.open_fits(phase, pool, 0, analyse) if fit is not None]
+    fits = learner.open_fits(phase, pool, 0, analyse)
+    learner.begin_epoch(fits.main, 0)
+    return [fit for fit in fits if fit is not None]
 
 
 def of_a_step(fits: list[Fit], value: Callable[[Fit], float]) -> float:
@@ -228,7 +230,7 @@ def time_case(
         forget_peak(device)
         first = first_steps(fits)
         each = of_a_step(fits, lambda fit: seconds_of_step(fit, steps))
-    peak, batch = peak_gib(device), fits[0].pool.batch_size(fits[0].stage, 0)
+    peak, batch = peak_gib(device), fits[0].pool.batch_size(fits[0].stage)
     work = flops_of_step(config, data, number) / each / 1e12
     phase, parameters = "later" if number else "first", learner.method.parameter_count()
     speed = batch / each, 1000 * each

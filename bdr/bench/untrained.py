@@ -8,7 +8,6 @@ from bdr.data.pool import Pool
 from bdr.engine.learner import Learner
 from bdr.methods import DER, Method
 from bdr.methods.expanding import backbone_of
-from bdr.nets.prunable import threshold_for
 from bdr.types import Phase
 
 
@@ -24,11 +23,8 @@ def begun(learner: Learner, number: int) -> tuple[Phase, Pool]:
 def pass_untrained(learner: Learner, phase: Phase) -> None:
     """All that a run does in a phase, without a step: networks grow, exemplars are chosen, teachers are copied."""
     pool = learner.begin_phase(phase)
-    for number in range(len(learner.stages[phase.index])):
-        learner.begin_stage(phase, pool, number)
-        learner.open_fits(phase, pool, number)
+    for _ in learner.each_stage(phase, pool):
         pass_for_trained(learner.method)
-        learner.end_stage()
     learner.end_phase(phase, pool)
 
 
@@ -47,5 +43,4 @@ def shut_gates(method: DER) -> None:
     extractors = backbone_of(method.net)
     if extractors.gates.there:
         net = extractors.prunable()
-        wanted = method.keep * net.size(net.full)
-        extractors.gates.e.sub_(threshold_for(net, extractors.gates.groups(), wanted))
+        extractors.gates.shut_down_to(net, method.keep * net.size(net.full))

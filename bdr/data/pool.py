@@ -138,11 +138,16 @@ class Pool:
     def counts(self, rows: Tensor) -> Tensor:
         return torch.bincount(self.store.labels[rows], minlength=self.phase.seen)
 
-    def batch_size(self, stage: Stage, number: int | str) -> int:
-        return batches_of(len(self.candidates(stage.draw, number)), stage.batch)[1]
+    def drawn(self, draw: str) -> int:
+        """How many rows a stage may draw, whichever they are."""
+        held = len(self.held) // self.phase.seen
+        return images_drawn(draw, self.counts(self.rows) + held, held, self.counts(self.memory))
 
-    def steps(self, stage: Stage, number: int | str) -> int:
-        return batches_of(len(self.candidates(stage.draw, number)), stage.batch)[0]
+    def batch_size(self, stage: Stage) -> int:
+        return batches_of(self.drawn(stage.draw), stage.batch)[1]
+
+    def steps(self, stage: Stage) -> int:
+        return batches_of(self.drawn(stage.draw), stage.batch)[0]
 
     def epoch(self, stage: Stage, number: int | str, epoch: int) -> Epoch:
         """The draws of an epoch; the last batch is filled from the head of the next epoch's order."""

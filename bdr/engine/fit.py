@@ -60,17 +60,20 @@ class Awake(NamedTuple):
 class Fit:
     """A stage under way, of parts that are awake for it. It can be left after any step, and entered again there."""
 
-    def __init__(self, objective: Objective, stage: Stage, number: int | str, pool: Pool, engine: str) -> None:
+    def __init__(
+        self, objective: Objective, stage: Stage, number: int, pool: Pool, engine: str, place: str | None = None
+    ) -> None:
         self.objective, self.stage, self.number, self.pool = objective, stage, number, pool
+        self.place = number if place is None else place  # in the seeds of all draws
         parts, device = objective.parts, pool.store.device
         self.awake = Awake.now(parts)
         undecayed = [p for name, p in objective.method.named_parameters() if not objective.method.decays(name, p)]
         parameters = (p for part in parts for p in part.parameters())
         self.optimizer = make_optimizer(stage, parameters, device, undecayed)
-        self.steps = pool.steps(stage, number)
+        self.steps = pool.steps(stage)
         self.clock = Clock(*(torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)))
         eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
-        self.step: Step = make_step(engine, eager, whole=pool.batch_size(stage, number) == stage.batch)
+        self.step: Step = make_step(engine, eager, whole=pool.batch_size(stage) == stage.batch)
         self.ahead: dict[int, Epoch] = {}  # what the next epoch draws, once the steps of this one are on their way
 
     def wake(self) -> None:
@@ -106,8 +109,8 @@ class Fit:
 
     def plan(self, epoch: int) -> Epoch:
         """All draws of an epoch, those of the plug-ins included: of its place alone, whenever they are made."""
-        drawn, plugins = self.pool.epoch(self.stage, self.number, epoch), self.objective.plugins
-        chances = [self.pool.chance(plugin.name, self.number, epoch) for plugin in plugins]
+        drawn, plugins = self.pool.epoch(self.stage, self.place, epoch), self.objective.plugins
+        chances = [self.pool.chance(plugin.name, self.place, epoch) for plugin in plugins]
         size = drawn.rows.shape[1]
         theirs = (p.draws(drawn.steps, size, chance) for p, chance in zip(plugins, chances, strict=True))
         return drawn._replace(plugins=tuple(theirs))

@@ -1,6 +1,7 @@
 """A method with its plug-ins and its memory, led from phase to phase. It writes nothing and knows no folder.
 
-A phase is begun, each of its stages is begun, opened, fitted by whoever leads and ended, and the phase is ended.
+A phase is begun, each of its stages is begun and opened, its epochs are begun and fitted by whoever leads, the stage is
+ended, and the phase is ended.
 """
 
 from __future__ import annotations
@@ -115,6 +116,15 @@ class Learner:
 
     # A stage of it
 
+    def each_stage(self, phase: Phase, pool: Pool) -> Iterator[Fits]:
+        """All stages of a phase in turn: each at the start of its first epoch, and ended when the next is asked for."""
+        for number in range(len(self.stages[phase.index])):
+            self.begin_stage(phase, pool, number)
+            fits = self.open_fits(phase, pool, number)
+            self.begin_epoch(fits.main, 0)
+            yield fits
+            self.end_stage()
+
     def begin_stage(self, phase: Phase, pool: Pool, number: int) -> None:
         stage = self.stages[phase.index][number]
         if stage.draw == "memory" and not self.memory.covers(phase):
@@ -139,7 +149,7 @@ class Learner:
             return Fits(main)
         self.wake(stage.alternate)
         place = f"{number}.{stage.alternate.name}"
-        aside = Fit(self.plain_objective(phase, stage.alternate), stage.alternate, place, pool, self.engine)
+        aside = Fit(self.plain_objective(phase, stage.alternate), stage.alternate, number, pool, self.engine, place)
         main.wake()
         return Fits(main, aside)
 
@@ -152,6 +162,15 @@ class Learner:
         set_moving(self.method, stage.train or self.moving)
         for part in self.modules().values():
             set_modes(part)
+
+    def begin_epoch(self, fit: Fit, epoch: int) -> None:
+        """Of a stage itself: the method hears nothing of the epochs that alternate with it."""
+        self.seed_epoch(fit, epoch)
+        self.method.at_epoch(fit.stage, epoch)
+
+    def seed_epoch(self, fit: Fit, epoch: int) -> None:
+        phase = fit.objective.phase
+        torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", fit.place, "epoch", epoch))
 
     def end_stage(self) -> None:
         """What the stage alone has put to rest may move again."""

@@ -86,7 +86,7 @@ class Recording:
         self.means(fit, log, objective.plugins)
         if not phase.first:
             distillation = log.term(objective.method.distillation or "")
-            self.writer.steps(phase.index, int(fit.number), log.term(CE_OLD), distillation)
+            self.writer.steps(phase.index, fit.number, log.term(CE_OLD), distillation)
             if gradient_norms in objective.watches:
                 self.writer.analysis(phase.index, *map(log.term, GRADIENTS))
         self.listener.epoch_ends(phase, fit.stage, log)
@@ -118,7 +118,7 @@ class Recording:
         """All that a phase leaves; its line comes last, for a phase that has one is whole."""
         memory, last = self.learner.memory, phase is self.learner.phases[-1]
         self.writer.memory(phase.index, dict(zip(self.classes, memory.exemplars, strict=False)))
-        if last and self.keep != "none" and self.learner.method.keeps != ("all",):  # what can be extended
+        if last and self.keep != "none" and self.learner.method.extensible:
             self.writer.exemplars(phase.index, self.told_exemplars(phase))
         if snapshots is not None:
             self.writer.snapshots(phase.index, snapshots.arrays())

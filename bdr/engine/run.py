@@ -79,10 +79,6 @@ class Experiment:
         return self.learner.phases
 
     @property
-    def train(self) -> Store:
-        return self.learner.train
-
-    @property
     def method(self) -> Method:
         return self.learner.method
 
@@ -113,8 +109,15 @@ class Experiment:
 
     def open(self, writer: RunWriter, company: Company) -> None:
         self.listener, self.stopping, self.rehearse = company
-        shown = self.test, self.validation, self.classes, self.keep
-        self.records = Recording(writer, self.listener, self.learner, *shown)
+        self.records = Recording(
+            writer=writer,
+            listener=self.listener,
+            learner=self.learner,
+            test=self.test,
+            validation=self.validation,
+            classes=self.classes,
+            keep=self.keep,
+        )
 
     def make_ready(self) -> None:
         torch.manual_seed(seed_of(self.learner.seed, "start"))
@@ -224,8 +227,7 @@ class Experiment:
         fit, stage = fits.main, fits.main.stage
         first, before = self.position.step, taken_out("log", self.waiting.tensors).get("values")
         if first == 0:
-            self.seed_epoch(fit, epoch)
-            self.method.at_epoch(stage, epoch)
+            self.learner.begin_epoch(fit, epoch)
 
         looking = self.snapshots if fit.number == 0 else None
 
@@ -233,7 +235,7 @@ class Experiment:
             if looking is not None:  # before anything is saved: this step is not made again
                 looking.step_ends(stage, epoch, step, fit.step.names, log)
             if self.stopping() or self.due():
-                self.position = Position(phase.index, int(fit.number), epoch, step)
+                self.position = Position(phase.index, fit.number, epoch, step)
                 self.save(fits, log)
                 self.leave_if_asked()
 
@@ -243,7 +245,7 @@ class Experiment:
             self.alternate(fits.main, fits.aside, epoch)
         if looking is not None:
             looking.epoch_ends(stage, log)
-        self.position = Position(phase.index, int(fit.number), epoch + 1)
+        self.position = Position(phase.index, fit.number, epoch + 1)
         if epoch + 1 < stage.epochs and (self.stopping() or self.due()):
             self.save(fits)
             self.leave_if_asked()
@@ -251,20 +253,16 @@ class Experiment:
     def alternate(self, main: Fit, aside: Fit, epoch: int) -> None:
         """An epoch of what alternates with a stage, from start to end: it is short."""
         aside.wake()
-        self.seed_epoch(aside, epoch)
+        self.learner.seed_epoch(aside, epoch)
         log = aside.epoch(epoch, 0, None, lambda step, log: None)
         self.records.means(aside, log, main.objective.plugins)  # none takes part; what they are may have changed
         main.wake()
-
-    def seed_epoch(self, fit: Fit, epoch: int) -> None:
-        phase = fit.objective.phase
-        torch.manual_seed(seed_of(self.learner.seed, "phase", phase.index, "stage", fit.number, "epoch", epoch))
 
     def end_phase(self, phase: Phase, pool: Pool) -> None:
         self.learner.end_phase(phase, pool)
         line = self.records.measured(phase)
         line["parameters"] = self.method.parameter_count()
-        line["steps_per_epoch"] = pool.steps(self.learner.stages[phase.index][0], 0)
+        line["steps_per_epoch"] = pool.steps(self.learner.stages[phase.index][0])
         line["images"] = len(pool.rows)
         line["losses"] = self.losses
         line["seconds"] = self.seconds

@@ -143,6 +143,11 @@ class Method(nn.Module, ABC):
         self.nearest = NearestMeans()
         self.correction: ReadOffset | None = None  # given to the model of a run whose plug-ins want it
 
+    @property
+    def extensible(self) -> bool:
+        """Whether a finished run of it can go on from its exemplars: not where nothing less than all images will do."""
+        return self.keeps != ("all",)
+
     @abstractmethod
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         """Named terms, unweighted. `classify` is the classification loss to use: plug-ins may stand around it."""

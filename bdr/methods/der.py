@@ -85,7 +85,7 @@ class DER(Method):
             self.finish_extractor()
             self.net.head.redraw()
         else:
-            self.pressure.begin(pool.steps(stage, 0))
+            self.pressure.begin(pool.steps(stage))
 
     def at_epoch(self, stage: Stage, epoch: int) -> None:
         if 0 < stage.warmup == epoch:

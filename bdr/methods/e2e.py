@@ -93,10 +93,10 @@ class E2E(Method):
         return [base, replace(balanced, schedule="steps", drops=drops, drop=0.1, warmup=0)]
 
     def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
-        balanced = stage.name == "balanced"
+        balanced = stage.loss == "balanced"
         if balanced:
             self.unbalanced.refill(self.net)
-        self.loudness.fill_(0.0 if balanced else self.noise / pool.batch_size(stage, 0))
+        self.loudness.fill_(0.0 if balanced else self.noise / pool.batch_size(stage))
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         out = self.net(batch.x)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bdr.nets.base import Resumable
-from bdr.nets.prunable import Prunable, above, quadratic
+from bdr.nets.prunable import Prunable, above, quadratic, threshold_for
 from bdr.types import Clock
 
 OPENNESS = 2.0  # where gates begin, give or take one: nearly all open
@@ -69,6 +69,11 @@ class Gates(Resumable):
     def groups(self) -> tuple[Tensor, ...]:
         """The numbers of each group."""
         return self.e.split(self.widths)
+
+    @torch.no_grad()
+    def shut_down_to(self, net: Prunable, wanted: float) -> None:
+        """The least open ones, until what the network keeps is no more than the wanted size."""
+        self.e.sub_(threshold_for(net, self.groups(), wanted))
 
     def anneal(self, clock: Clock, s_max: float) -> None:
         self.s.copy_(steepness(clock, s_max))
