@@ -52,6 +52,24 @@ def check_seams(part: Method | Plugin, name: str, base: type[nn.Module]) -> None
         )
     if slips:
         warnings.warn(f"'{name}' has methods that bdr does not call; {slips}", stacklevel=2)
+    for seam in sorted(own):
+        check_arguments(part, seam, base, name)
+
+
+def check_arguments(part: Method | Plugin, seam: str, base: type[nn.Module], name: str) -> None:
+    """What overrides a seam can be called as the seam is; it may take more, if it can do without."""
+    mine, theirs = getattr(part, seam), getattr(base, seam)
+    if not inspect.isroutine(mine) or not inspect.isfunction(theirs):
+        return
+    static = isinstance(inspect.getattr_static(base, seam), staticmethod)
+    handed = [*inspect.signature(theirs).parameters][0 if static else 1 :]
+    try:
+        inspect.signature(mine).bind(*handed)
+    except TypeError:
+        takes, needs = ", ".join(inspect.signature(mine).parameters), ", ".join(handed)
+        raise UsageError(
+            f"{seam} of '{name}' takes ({takes}), and bdr calls it with ({needs}): let it take these"
+        ) from None
 
 
 def misspelt(kind: type, base: type, seams: Iterable[str]) -> dict[str, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from bdr.report import as_text, run_sheet
 from bdr.types import Phase
 
 FEW = 2  # images of each class
+SLIPS = (NameError, AttributeError, TypeError, ImportError)  # which no number of images mends
 
 
 def rehearse(info: dict[str, Any], learner: Learner, found: Predictions) -> None:
@@ -59,7 +61,8 @@ def spread_over(found: Predictions, seen: int) -> Predictions:
 
 def rehearse_training(learner: Learner) -> None:
     """A step of every stage of the first two phases on a copy, where a part is one's own: our tests step the others."""
-    if all(type(part).__module__.startswith("bdr.") for part in learner.modules().values()):
+    own = {home for part in learner.modules().values() if (home := home_of(type(part).__module__)) != "bdr"}
+    if not own:
         return
     seen = Weighed()
     try:
@@ -67,9 +70,31 @@ def rehearse_training(learner: Learner) -> None:
             train_a_little(on_few_images(learner), seen)
     except BdrError:
         raise
-    except Exception:  # a few images that nothing was learnt of: what fails there proves nothing
-        pass
+    except Exception as error:
+        tell_failure(error, own)
     seen.refuse_misnamed()
+
+
+def home_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def tell_failure(error: Exception, own: Collection[str]) -> None:
+    """A slip in code of one's own is refused. What else fails proves little: few images, nothing learnt of them."""
+    passed = walk_tb(error.__traceback__)
+    frames = [(frame, line) for frame, line in passed if home_of(frame.f_globals["__name__"]) in own]
+    if not frames:
+        return
+    frame, line = frames[-1]
+    code = frame.f_code
+    said = f"{code.co_filename}, line {line}, in {code.co_name}: {type(error).__name__}: {error}"
+    if isinstance(error, SLIPS):
+        raise UsageError(f"{said} (tried before training, on {FEW} images of each class)") from error
+    warnings.warn(
+        f"{said}: so ended a trial before training, on {FEW} images of each class; if that is not because there are so "
+        "few, training will end likewise",
+        stacklevel=2,
+    )
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """A run says which code trained it, the library's and one's own, and whoever changes that code is told."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -15,7 +16,7 @@ from bdr.errors import BdrError, UsageError
 from bdr.own_code import code_version, library_version, own_versions
 from bdr.plugins import Plugin
 from bdr.plugins.base import Prior
-from bdr.records import other_code
+from bdr.records import Run, other_code
 from bdr.records.code import with_code
 from bdr.rehearsal import Weighed, on_few_images, train_a_little
 from bdr.sweep.plan import facts
@@ -71,6 +72,37 @@ class Prepared(TwoStages):
 
     def loss(self, batch, phase, classify):
         return {"ce": self.share * super().loss(batch, phase, classify)["ce"]}
+
+
+class Mistaken(TwoStages):
+    """A slip that training comes to late."""
+
+    def __init__(self, make, where: str = ""):
+        super().__init__(make)
+        self.where = where
+
+    def loss(self, batch, phase, classify):
+        if self.where == "loss" and not phase.first:
+            return {"ce": undefined}  # noqa: F821
+        return super().loss(batch, phase, classify)
+
+    def end(self, phase, pool, exemplars):
+        if self.where == "end":
+            self.tescher.refill(self.net)
+
+
+class Narrow(TwoStages):
+    def end(self, phase, pool):
+        pass
+
+
+class Greedy(TwoStages):
+    """Wants more images in a later phase than a rehearsal has."""
+
+    def begin(self, phase, pool):
+        super().begin(phase, pool)
+        if not phase.first:
+            self.some = pool.rows.topk(30).values
 
 
 class Weighing(TwoStages):
@@ -231,6 +263,37 @@ def test_a_plug_in_that_cannot_be_tried_before_training_is_told_when_its_phase_c
     with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
         train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
     assert (tmp_path / "run" / "phases.jsonl").read_text().count("\n") == 1
+
+
+MISTAKES = {
+    "loss": "NameError: name 'undefined' is not defined",
+    "end": "AttributeError: 'Mistaken' object has no attribute 'tescher'",
+}
+
+
+@pytest.mark.parametrize("where", MISTAKES)
+def test_a_slip_in_ones_own_code_is_told_before_training_with_its_line(where, tmp_path):
+    said = typed(
+        *("run", "test_own_code:Mistaken", "--net=runs:flat", "--phases=2", "--out", tmp_path / "run"),
+        *("--set", f"Mistaken.where={where}"),
+    )
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert re.search(rf"test_own_code\.py, line \d+, in {where}: {MISTAKES[where]}", said.err)
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
+
+
+def test_a_seam_that_takes_other_arguments_is_told_before_training():
+    said = typed("run", "test_own_code:Narrow", "--net=runs:flat", "--dry-run")
+    takes = "takes (phase, pool), and bdr calls it with (phase, pool, exemplars): let it take these"
+    assert (said.code, said.err) == (2, f"bdr: end of 'test_own_code:Narrow' {takes}\n")
+
+
+def test_what_fails_on_a_few_images_alone_is_a_warning(tmp_path):
+    heard = Heard()
+    path = train(tmp_path / "run", "test_own_code:Greedy", net="runs:flat", phases=2, listener=heard)
+    (note,) = [note for note in heard.notes if "a trial before training" in note]
+    assert "in begin: RuntimeError: selected index k out of range" in note
+    assert Run.open(path).whole
 
 
 LATE = {"what": "test_own_code:LateSlip", "net": "runs:flat", "phases": 2}

@@ -42,7 +42,7 @@ def bare(shape):
 class Deciding(Method):
     """It needs a net of two layers; what it is handed has a name of its own."""
 
-    criterion = staticmethod(ICaRL.criterion)
+    criterion = ICaRL.criterion
 
     def __init__(self, network, shape: int = 3):
         super().__init__()
