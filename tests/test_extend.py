@@ -350,12 +350,12 @@ def test_where_a_scale_starts_from_says_nothing_of_one_that_is_trained(six):
     with pytest.raises(
         UsageError, match=r"ucir\.eta is where the scale of a new classifier starts.* bdr run ucir\+bdr"
     ):
-        api.extend(six, digits_of(*range(8)), set={"ucir.eta": 20.0})
+        api.extend(six, data=digits_of(*range(8)), set={"ucir.eta": 20.0})
 
 
 def test_the_folder_of_the_run_itself_is_refused_with_no_word_of_removing_it(six):
     with pytest.raises(UsageError, match=r"is the run that is extended, which stays as it is: name another") as error:
-        api.extend(six, digits_of(*range(8)), out=six.parent / "." / six.name)
+        api.extend(six, data=digits_of(*range(8)), out=six.parent / "." / six.name)
     assert "remove" not in str(error.value)
 
 
