@@ -176,8 +176,8 @@ def gain_lines(judged: Judged) -> list[str]:
 def tally(judged: Sequence[Judged]) -> str:
     """`18 cells: 3 reached, 9 no result yet, 6 not run; 2 gains: 1 reached, 1 missed`"""
     gains = [each.gain for each in judged if each.gain is not None and each.gain.ours.mean is not None]
-    told = [counted("cell", [each.verdict for each in judged])]
-    return "; ".join(told + [counted("gain", [gain.verdict for gain in gains])] * bool(gains))
+    cells = counted("cell", [each.verdict for each in judged])
+    return f"{cells}; {counted('gain', [gain.verdict for gain in gains])}" if gains else cells
 
 
 def counted(what: str, verdicts: Sequence[str]) -> str:
