@@ -126,8 +126,13 @@ def cwd_bdr(*plugins: str) -> Config:
 
 
 def aanet(*plugins: str) -> Config:
-    """AANet of table 4, as its own code has it: ResNet-32, imprinted embeddings, dot-product herding."""
+    """AANet as its own code has it: two ResNet-32, imprinted embeddings, dot-product herding."""
     return cifar100("ucir", "aanet", *plugins)
+
+
+def aanet_resnet18(*plugins: str) -> Config:
+    """AANet of table 4: the same with two ResNet-18, the network of the other rows."""
+    return but(aanet(*plugins), net="resnet18")
 
 
 def aanet_readme(*plugins: str) -> Config:
@@ -148,6 +153,7 @@ def digits_cwd_bdr(*plugins: str) -> Config:
 RECIPES: dict[str, Callable[..., Config]] = {
     "aanet": aanet,
     "aanet-readme": aanet_readme,
+    "aanet-resnet18": aanet_resnet18,
     "bic-original": bic_original,
     "cwd": cwd,
     "cwd-bdr": cwd_bdr,

@@ -50,9 +50,11 @@ def concerns(spec: str, name: str) -> bool:
 
 
 def typed(each: Judged) -> str:
-    """What to type for it: in table 2 some methods have another training than by themselves, as a recipe of its own."""
+    """What to type for it: in the tables some have another training than by themselves, as a recipe of its own."""
     assert each.wanted is not None
     method, *plugins = each.wanted.spec.split("+")
+    if "aanet" in plugins:
+        return f"`{'+'.join(['aanet-resnet18', *(name for name in plugins if name != 'aanet')])}`"
     again = RERUN.get(method) if each.cell.table == "T2" else None
     recipe = next((name for name, made in RECIPES.items() if made is again), method)
     return f"`{'+'.join([recipe, *plugins])}`"

@@ -494,13 +494,14 @@ def rows(table):
 
 
 @pytest.mark.parametrize(
-    ("method", "recipe"), [("AANet", "aanet"), ("AANet + BDR", "aanet+bdr"), ("AANet+CwD + BDR", "aanet+cwd+bdr")]
+    ("method", "plugins"), [("AANet", ""), ("AANet + BDR", "+bdr"), ("AANet+CwD + BDR", "+cwd+bdr")]
 )
-def test_the_recipe_is_what_its_row_asks_for(method, recipe):
+def test_the_recipe_is_what_its_row_asks_for(method, plugins):
     (cell,) = [one for one in rows("T4") if one.method == method and one.S == 10]
-    ours, _ = api.configure(recipe)
+    ours, _ = api.configure(f"aanet-resnet18{plugins}")
     assert mapped(cell).config(1993) == ours
-    assert (ours.net, ours.herding, ours.memory) == ("resnet32", "dot", "20/class")
+    assert changed(ours, {"net": "resnet32"}) == api.configure(f"aanet{plugins}")[0]
+    assert (ours.net, ours.herding, ours.memory) == ("resnet18", "dot", "20/class")
     assert (ours.stage, ours.order, ours.settings["ucir"]) == (Stage(), "seed-1993", {"imprint": True})
 
 

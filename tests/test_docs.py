@@ -262,7 +262,6 @@ def test_the_page_of_a_method_has_its_training_stage_by_stage(name, data):
     assert rows == training(name, data)
 
 
-@pytest.mark.filterwarnings("ignore:pruning left")  # nothing is trained
 @pytest.mark.parametrize("name", METHODS)
 def test_the_page_of_a_method_has_its_terms_and_no_others(name):
     tables = section(method_page(name), "## Objective").split("\n\n")

@@ -329,12 +329,26 @@ def test_the_least_open_gates_are_shut_down_to_a_wanted_size():
     net, gates = MAKERS["small"](), Gates()
     gates.begin(net)
     before, wanted = gates.e.detach().clone(), 0.3 * net.size(net.full)
-    gates.shut_down_to(net, wanted)
+    gates.settle(net, wanted)
     is_open = torch.cat(gates.kept())
     assert before[is_open].min() > before[~is_open].max()
     assert net.size([int(mask.sum()) for mask in gates.kept()]) <= wanted
     next_best = above(before.split(gates.widths), before[~is_open].topk(2).values[1])
     assert net.size([int(mask.sum()) for mask in next_best]) > wanted
+    gates.settle(net, wanted)
+    assert torch.equal(torch.cat(gates.kept()), is_open)
+
+
+@pytest.mark.parametrize("step", [0, 4, 9])
+def test_settled_gates_are_open_or_shut_at_any_steepness_and_stay_so(step):
+    torch.manual_seed(0)
+    net, gates = MAKERS["small"](), Gates()
+    gates.begin(net)
+    gates.settle(net, 0.3 * net.size(net.full))
+    gates.anneal(clock(step, 10), 100.0)
+    assert all(torch.equal(m, mask.float()) for m, mask in zip(gates(), gates.kept(), strict=True))
+    pulled = gates.sparsity() + sum(m.square().sum() for m in gates())
+    assert not torch.autograd.grad(pulled, gates.e)[0].any()
 
 
 def test_open_gates_leave_everything_and_none_are_there_after_clearing():

@@ -131,7 +131,7 @@ NAMES = {
     "T2": {"UCIR": "ucir-der", "WA": "wa-der", "RPSNet": "rpsnet-original", "DyTox": "dytox-original"}
     | {"DyTox+": "dytox-plus", "iCaRL": "icarl", "BiC": "bic", "PODNet": "podnet", "Bound": "joint"}
     | {"DER": "der-pruned", "DER w/o P": "der"},
-    "T4": {"UCIR": "ucir", "CwD": "cwd", "AANet": "aanet", "AANet+CwD": "aanet+cwd"},
+    "T4": {"UCIR": "ucir", "CwD": "cwd", "AANet": "aanet-resnet18", "AANet+CwD": "aanet-resnet18+cwd"},
 }
 
 
@@ -221,9 +221,9 @@ def test_that_balanced_sampling_is_printed_too_low_is_said(folders, capsys):
     assert "is implausible" in " ".join(capsys.readouterr().out.split())
 
 
-def test_that_aanets_numbers_may_be_of_another_memory_is_said(folders, capsys):
+def test_that_aanets_own_code_has_another_network_and_memory_is_said(folders, capsys):
     reproduce(["T4"], "cifar100 & aanet", check=True)
-    assert "the recipe aanet-readme has that memory" in " ".join(capsys.readouterr().out.split())
+    assert "the recipes aanet and aanet-readme have those" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_was_run_all_the_same_is_shown_beside_the_reason(tmp_path):
@@ -704,7 +704,7 @@ def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
     assert said.count("bdr run ") == 7
     assert "bdr run ucir+cwd+bdr --data cifar100 --base 50 --step 10 --memory 20/class" in said
     assert "bdr run ucir+aanet --data cifar100 --base 50 --step 10 --memory 20/class" in said
-    assert "3 missing runs of resnet18: about" in said
+    assert "7 missing runs of resnet18: about" in said
     assert "if those that were measured had the device to themselves" in " ".join(said.split())
 
 

@@ -6,8 +6,7 @@ import torch
 
 from bdr.data.pool import Pool
 from bdr.engine.learner import Learner
-from bdr.methods import DER, Method
-from bdr.methods.expanding import backbone_of
+from bdr.methods import Method
 from bdr.types import Phase
 
 
@@ -30,17 +29,7 @@ def pass_untrained(learner: Learner, phase: Phase) -> None:
 
 @torch.no_grad()
 def pass_for_trained(method: Method) -> None:
-    """In place of a stage's training: no two weights are equal, and what it shuts is shut."""
+    """In place of a stage's training: no two weights are equal."""
     for parameter in method.parameters():
         if parameter.requires_grad:
             parameter.mul_(torch.empty_like(parameter).uniform_(0.9, 1.1))
-    if isinstance(method, DER):
-        shut_gates(method)
-
-
-def shut_gates(method: DER) -> None:
-    """As many as leave the newest extractor the size that is wanted of it; which ones, training alone would tell."""
-    extractors = backbone_of(method.net)
-    if extractors.gates.there:
-        net = extractors.prunable()
-        extractors.gates.shut_down_to(net, method.keep * net.size(net.full))

@@ -10,13 +10,11 @@ ones; it teaches them to tell new from old, and is thrown away. Both are drawn a
 classifier is drawn anew once more, and learns alone, on equally many images of every class, by CE(z / 5).
 
 With keep < 1 the channels of the newest extractor have gates (bdr/nets/gates.py); L_S is the share of its weights that
-they leave, lambda_s what it takes to end up at the wanted size (bdr/methods/pressure.py). Once the extractor is
-trained, channels whose gates are shut are removed.
+they leave, lambda_s what it takes to get to the wanted size by half-time (bdr/methods/pressure.py), when the gates are
+settled. Once the extractor is trained, channels whose gates are shut are removed.
 """
 
 from __future__ import annotations
-
-import warnings
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +24,9 @@ from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.losses import softmax_loss
 from bdr.methods.base import Method
 from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
-from bdr.methods.pressure import Pressure, wanted_share
+from bdr.methods.pressure import Pressure, half_time, wanted_share
 from bdr.nets import LinearHead, MakeNetwork, Network
-from bdr.nets.prunable import Prunable
 from bdr.types import Batch, Classify, Phase, Stage
-
-TOLERANCE = 0.1  # of the wanted size, before a warning says what came out
 
 
 def new_or_old(y: Tensor, old: int) -> Tensor:
@@ -93,9 +88,11 @@ class DER(Method):
                 if head.classes:
                     head.redraw()
         extractors = backbone_of(self.net)
-        if extractors.gates.there:
+        if extractors.gates.there and epoch < half_time(stage):
             share, reach = wanted_share(self.keep, stage, epoch), self.pressure.reach(stage, epoch)
             self.pressure.press(extractors.gates, extractors.prunable(), share, reach)
+        elif extractors.gates.there and epoch == half_time(stage):
+            self.settle_gates()
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         extractors = backbone_of(self.net)
@@ -120,21 +117,15 @@ class DER(Method):
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.finish_extractor()
 
+    def settle_gates(self) -> None:
+        extractors = backbone_of(self.net)
+        net = extractors.prunable()
+        extractors.gates.settle(net, self.keep * net.size(net.full))
+
     def finish_extractor(self) -> None:
         """Nothing of it is left that training alone needs: neither the auxiliary classifier nor what gates shut out."""
         self.auxiliary.lay_out({"classes": 0, "dim": 0})
         gates = backbone_of(self.net).gates
         if gates.there:
+            self.settle_gates()  # they are, but for a training that had no second half
             prune(self.net, gates.kept())
-            warn_of_another_size(backbone_of(self.net).prunable(), self.keep)
-
-
-def warn_of_another_size(net: Prunable, keep: float) -> None:
-    """The controller needs epochs to close as many gates as it should, and to open those that are missed."""
-    left = net.size(net.widths) / net.size(net.full)
-    if abs(left - keep) > TOLERANCE * keep:
-        warnings.warn(
-            f"pruning left {left:.1%} of an extractor, where der.keep = {keep:g} wants {keep:.1%}: gates need more "
-            "epochs to get there (--set stage.main.epochs=...), or a keep that is nearer",
-            stacklevel=2,
-        )

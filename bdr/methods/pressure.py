@@ -12,7 +12,7 @@ so a part of tau is made up for in the next epoch, and all that the other terms 
     lambda = (P tau / reach + I sum (tau / reach)) / mean dL_S / de
 
 The size wanted falls by a constant factor an epoch, from the whole network after the warm-up to what is to be kept at
-half-time: the other half is for the weights to get used to it.
+half-time. Then the gates are settled: the other half is for the weights to get used to it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,14 @@ P, I = 0.4, 0.03  # noqa: E741
 FARTHEST = 2.0  # no more of tau is believed at once: gates begin at about two
 
 
+def half_time(stage: Stage) -> int:
+    """The epoch before which the gates are settled."""
+    return (stage.epochs + 1) // 2
+
+
 def wanted_share(keep: float, stage: Stage, epoch: int) -> float:
     """Of the parameters, at the end of an epoch."""
-    done = (epoch + 1 - stage.warmup) / max(1.0, stage.epochs / 2 - stage.warmup)
+    done = (epoch + 1 - stage.warmup) / max(1, half_time(stage) - stage.warmup)
     return float(keep ** min(1.0, max(0.0, done)))
 
 

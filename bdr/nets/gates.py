@@ -1,4 +1,4 @@
-"""Gates on the channels of a network, learnt with it: soft while it trains, open or shut when it is asked.
+"""Gates on the channels of a network, learnt with it: soft while they learn, open or shut once they are settled.
 
     m = sigmoid(s e),     s = 1 / s_max + (s_max - 1 / s_max) (b - 1) / (B - 1) at batch b of the B of an epoch
 
@@ -8,6 +8,10 @@ The steeper the sigmoid, the less of a slope it lets through to e, so gradients 
 
 which is how it is computed here: the value is that of the steep sigmoid, the slope that of the plain one. As a factor
 on gradients it would be 0 times infinity wherever the steep one is saturated.
+
+A channel that is worth a little is best left ajar: in a long training e of many a gate ends up so near to zero that it
+is neither open nor shut at s_max, and the network counts on that. So before it is trained to the end its gates are
+settled, each far on its side, where it has no slope either, and the weights get used to what will be left of it.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from bdr.nets.prunable import Prunable, above, quadratic, threshold_for
 from bdr.types import Clock
 
 OPENNESS = 2.0  # where gates begin, give or take one: nearly all open
+SETTLED = 1e6  # how far from zero a gate is open or shut at any s, for good
 
 
 def steep_sigmoid(e: Tensor, s: Tensor) -> Tensor:
@@ -71,9 +76,10 @@ class Gates(Resumable):
         return self.e.split(self.widths)
 
     @torch.no_grad()
-    def shut_down_to(self, net: Prunable, wanted: float) -> None:
-        """The least open ones, until what the network keeps is no more than the wanted size."""
+    def settle(self, net: Prunable, wanted: float) -> None:
+        """The least open ones are shut, until what the network keeps is no more than the wanted size; for good."""
         self.e.sub_(threshold_for(net, self.groups(), wanted))
+        self.e.copy_(torch.cat(self.kept()) * 2 * SETTLED - SETTLED)
 
     def anneal(self, clock: Clock, s_max: float) -> None:
         self.s.copy_(steepness(clock, s_max))

@@ -11,7 +11,7 @@ from typing import Any
 from bdr.config import Config, flattened
 from bdr.frames import cifar100
 from bdr.paper.cells import Cell, load_cells
-from bdr.recipes import configure, rpsnet_original, ucir_der, wa_der
+from bdr.recipes import aanet_resnet18, configure, rpsnet_original, ucir_der, wa_der
 
 Settings = tuple[tuple[str, Any], ...]
 
@@ -79,9 +79,9 @@ SAMPLING_NOTE = (
 # The paper prints R exemplars a class; "{total}" would be the other reading, that of AANet's README.
 AANET_MEMORY = "{R}/class"
 AANET_NOTE = (
-    "AANet on CIFAR-100 is run with the printed R exemplars a class. The commands of its README have a fixed total of "
-    "100 R, and the printed numbers may have been made so: the recipe aanet-readme has that memory. That its network "
-    "is the ResNet-32 of AANet's own code is presumed: the paper does not say."
+    "AANet on CIFAR-100 is run with two ResNet-18, the network of the other rows, and the printed R exemplars a class. "
+    "The paper does not name the network: this one fits its numbers. AANet's own code has two ResNet-32, and its "
+    "README a fixed total of 100 R: the recipes aanet and aanet-readme have those."
 )
 SETTING = ("dataset", "B", "S", "R", "memory", "metric")  # what rows that are compared have in common
 EXTRACTOR = 11.17  # million parameters of ResNet-18, one of DER's extractors before it is pruned
@@ -229,12 +229,17 @@ def is_aanet(cell: Cell) -> bool:
 @cache
 def frame_of(table: str, row: str, spec: str) -> tuple[Settings, Settings]:
     """Fields and training of the recipe of a bare row; the latter only where a run has not got them by itself."""
-    method, *plugins = row.split("+")
-    again = RERUN.get(method) if table == "T2" else None
-    made = again(*plugins) if again else cifar100(method, *plugins)
+    made = recipe_of(table, *row.split("+"))
     by_itself = written_out(cifar100(*spec.split("+")))
     training = tuple((name, value) for name, value in written_out(made).items() if by_itself.get(name) != value)
     return tuple((name, getattr(made, name)) for name in NAMED), training
+
+
+def recipe_of(table: str, method: str, *plugins: str) -> Config:
+    if "aanet" in plugins:
+        return aanet_resnet18(*(name for name in plugins if name != "aanet"))
+    again = RERUN.get(method) if table == "T2" else None
+    return again(*plugins) if again else cifar100(method, *plugins)
 
 
 def written_out(config: Config) -> dict[str, Any]:
