@@ -17,7 +17,7 @@ from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.listen import Listener
 from bdr.losses import cross_entropy
 from bdr.methods.der import DER, new_or_old
-from bdr.methods.expanding import backbone_of
+from bdr.methods.expanding import backbone_of, settle_gates
 from bdr.methods.pressure import Pressure, wanted_share
 from bdr.nets import Network
 from bdr.nets.gates import Gates
@@ -330,7 +330,7 @@ def test_pruning_leaves_what_the_network_says_as_it_was():
     method.double()
     gates = backbone_of(method.net).gates
     gates.e.data.normal_(generator=torch.Generator().manual_seed(1))
-    method.settle_gates()
+    settle_gates(backbone_of(method.net), gates.groups(), 0.5)
     method.eval()
     x = all_of(pool).x.double()
     before, count = method.net(x), method.parameter_count()

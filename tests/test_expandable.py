@@ -13,7 +13,7 @@ from bdr.engine.fit import set_modes
 from bdr.nets import NETS, Expandable
 from bdr.nets.base import lay_out, layouts_of
 from bdr.nets.gates import Gates, steep_sigmoid, steepness
-from bdr.nets.prunable import above, threshold_for
+from bdr.nets.prunable import above, best_channels, threshold_for
 from bdr.nets.resnet_cifar import ResNet
 from bdr.nets.small import SmallNet
 from bdr.types import Clock, ImageShape
@@ -329,13 +329,13 @@ def test_the_least_open_gates_are_shut_down_to_a_wanted_size():
     net, gates = MAKERS["small"](), Gates()
     gates.begin(net)
     before, wanted = gates.e.detach().clone(), 0.3 * net.size(net.full)
-    gates.settle(net, wanted)
+    gates.settle(best_channels(net, gates.groups(), wanted))
     is_open = torch.cat(gates.kept())
     assert before[is_open].min() > before[~is_open].max()
     assert net.size([int(mask.sum()) for mask in gates.kept()]) <= wanted
     next_best = above(before.split(gates.widths), before[~is_open].topk(2).values[1])
     assert net.size([int(mask.sum()) for mask in next_best]) > wanted
-    gates.settle(net, wanted)
+    gates.settle(best_channels(net, gates.groups(), wanted))
     assert torch.equal(torch.cat(gates.kept()), is_open)
 
 
@@ -344,7 +344,7 @@ def test_settled_gates_are_open_or_shut_at_any_steepness_and_stay_so(step):
     torch.manual_seed(0)
     net, gates = MAKERS["small"](), Gates()
     gates.begin(net)
-    gates.settle(net, 0.3 * net.size(net.full))
+    gates.settle(best_channels(net, gates.groups(), 0.3 * net.size(net.full)))
     gates.anneal(clock(step, 10), 100.0)
     assert all(torch.equal(m, mask.float()) for m, mask in zip(gates(), gates.kept(), strict=True))
     pulled = gates.sparsity() + sum(m.square().sum() for m in gates())

@@ -1,16 +1,18 @@
 """simple-DER: its terms as loops, a teacher that costs nothing, and channels that go by their batch norm."""
 
+import json
 import math
 
 import pytest
 import torch
+from runs import train
 from small import make_batch, make_flat, make_pool
 
 from bdr.engine.fit import set_modes
 from bdr.methods.expanding import backbone_of
 from bdr.methods.simple_der import SimpleDER, importance
 from bdr.nets import Network
-from bdr.nets.prunable import above, threshold_for
+from bdr.nets.prunable import best_channels
 from bdr.nets.resnet_cifar import ResNet
 from bdr.types import Phase, Stage
 
@@ -85,7 +87,7 @@ def test_gradients_reach_the_newest_extractor_and_the_classifier():
     sum(method.loss(all_of(pool), pool.phase, method.criterion).values()).backward()
     for name, parameter in method.named_parameters():
         moves = parameter.numel() and name.startswith(("net.backbone.newest.", "net.head."))
-        assert (parameter.grad is not None) == bool(moves), name
+        assert (parameter.grad is not None and bool(parameter.grad.any())) == bool(moves), name
 
 
 def test_a_channel_counts_as_much_as_its_batch_norms():
@@ -106,7 +108,7 @@ def test_a_channel_counts_as_much_as_its_batch_norms():
 def test_groups_that_begin_small_are_not_emptied_first():
     net = ResNet((16, 32), 1, 1, zero_init=True)
     scores = [group + 1e-3 * torch.rand(len(group)) for group in importance(net)]
-    kept = above(scores, threshold_for(net, scores, 0.45 * net.size(net.full)))
+    kept = best_channels(net, scores, 0.45 * net.size(net.full))
     shares = [float(mask.float().mean()) for mask in kept]
     assert min(shares) > 0.4
 
@@ -128,15 +130,43 @@ def test_the_least_important_channels_are_removed_down_to_the_wanted_size(keep):
     assert method.net.head.layout() == {"classes": 5, "dim": method.net.backbone.dim}
 
 
-def test_batch_norm_gets_used_to_what_is_left():
+def test_channels_are_shut_out_at_half_time_and_those_are_the_ones_removed():
     method, pool, _ = started(keep=0.3)
-    before = backbone_of(method.net).prunable().bn.running_mean.clone()
+    extractors, stage = backbone_of(method.net), Stage(epochs=9)
+    for epoch in range(5):
+        method.at_epoch(stage, epoch)
+        assert all(mask.all() for mask in extractors.gates.kept())
+    method.at_epoch(stage, 5)
+    kept = extractors.gates.kept()
+    net = extractors.prunable()
+    assert net.size([int(mask.sum()) for mask in kept]) <= 0.3 * net.size(net.full)
+    for layer in net.layers():
+        layer.norm.weight.data.uniform_(0.1, 1)  # what training makes of them does not matter any more
+    for epoch in (6, 7, 8):
+        method.at_epoch(stage, epoch)
+    net.eval()
+    x = all_of(pool).x
+    before = net(x, extractors.gates()).pooled
     tune(method, pool)
-    after = backbone_of(method.net).prunable()
-    assert not torch.isin(after.bn.running_mean, before).any()
-    old = backbone_of(method.net).old[0].net
-    assert not old.training
-    assert old.widths != old.full
+    extractors.newest.eval()
+    torch.testing.assert_close(extractors.newest(x).pooled, before[:, kept[net.pooled]])
+    assert not extractors.gates.there
+
+
+def test_the_numbers_of_the_gates_do_not_decay():
+    method, _, _ = started()
+    spared = {name for name, parameter in method.named_parameters() if not method.decays(name, parameter)}
+    assert spared == {"net.backbone.gates.e"}
+
+
+def test_the_pruned_network_says_what_was_trained(tmp_path):
+    """With channels removed after training there is nothing left that fits together."""
+    fields = {"base": 8, "step": 2, "phases": 1, "net": "test_der:tiny"}
+    train(tmp_path / "run", "simple-der", settings=[("simple-der.keep", 0.3)], **fields)
+    lines = (tmp_path / "run" / "epochs.jsonl").read_text().splitlines()
+    trained = [each["loss"] for each in map(json.loads, lines) if each["stage"] == "main"]
+    tuned = [each["loss"] for each in map(json.loads, lines) if each["stage"] == "balanced"]
+    assert tuned[-1] < trained[-1] + 0.1
 
 
 def test_without_pruning_extractors_stay_whole():

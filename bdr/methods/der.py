@@ -23,8 +23,18 @@ from bdr.data.pool import Pool
 from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.losses import softmax_loss
 from bdr.methods.base import Method
-from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
-from bdr.methods.pressure import Pressure, half_time, wanted_share
+from bdr.methods.expanding import (
+    backbone_of,
+    begin_expanded,
+    check_keep,
+    expandable,
+    half_time,
+    prune,
+    settle_gates,
+    tuned,
+    tuning,
+)
+from bdr.methods.pressure import Pressure, wanted_share
 from bdr.nets import LinearHead, MakeNetwork, Network
 from bdr.types import Batch, Classify, Phase, Stage
 
@@ -92,7 +102,7 @@ class DER(Method):
             share, reach = wanted_share(self.keep, stage, epoch), self.pressure.reach(stage, epoch)
             self.pressure.press(extractors.gates, extractors.prunable(), share, reach)
         elif extractors.gates.there and epoch == half_time(stage):
-            self.settle_gates()
+            settle_gates(extractors, extractors.gates.groups(), self.keep)
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         extractors = backbone_of(self.net)
@@ -117,15 +127,11 @@ class DER(Method):
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.finish_extractor()
 
-    def settle_gates(self) -> None:
-        extractors = backbone_of(self.net)
-        net = extractors.prunable()
-        extractors.gates.settle(net, self.keep * net.size(net.full))
-
     def finish_extractor(self) -> None:
         """Nothing of it is left that training alone needs: neither the auxiliary classifier nor what gates shut out."""
         self.auxiliary.lay_out({"classes": 0, "dim": 0})
-        gates = backbone_of(self.net).gates
-        if gates.there:
-            self.settle_gates()  # they are, but for a training that had no second half
-            prune(self.net, gates.kept())
+        extractors = backbone_of(self.net)
+        if extractors.gates.there:
+            # They are settled already, but after a training that had no second half.
+            settle_gates(extractors, extractors.gates.groups(), self.keep)
+            prune(self.net)

@@ -11,6 +11,7 @@ from torch import Tensor
 from bdr.data.pool import Pool
 from bdr.methods.base import accustom
 from bdr.nets import Expandable, LinearHead, MakeNetwork, Network
+from bdr.nets.prunable import best_channels
 from bdr.types import Batch, Classify, Phase, Stage
 
 EPOCHS = 170  # of the first stage in the schedule that the second one's is stated for
@@ -44,9 +45,21 @@ def begin_expanded(net: Network[LinearHead], phase: Phase, pool: Pool) -> None:
     net.head.renew(phase.seen, extractors.dim)
 
 
-def prune(net: Network[LinearHead], kept: Sequence[Tensor]) -> None:
-    """The newest extractor and the classifier without the channels that are not kept."""
-    net.head.narrow(backbone_of(net).prune(kept))
+def half_time(stage: Stage) -> int:
+    """The epoch before which the gates are settled: the weights need the other half to get used to what is left."""
+    return (stage.epochs + 1) // 2
+
+
+def settle_gates(extractors: Expandable, scores: Sequence[Tensor], keep: float) -> None:
+    """Those of the channels with the highest scores open, down to the share of the parameters that is to be kept."""
+    net = extractors.prunable()
+    extractors.gates.settle(best_channels(net, scores, keep * net.size(net.full)))
+
+
+def prune(net: Network[LinearHead]) -> None:
+    """The newest extractor and the classifier without the channels whose gates are shut."""
+    extractors = backbone_of(net)
+    net.head.narrow(extractors.prune(extractors.gates.kept()))
 
 
 def tuning(base: Stage) -> Stage:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from bdr.methods.expanding import half_time
 from bdr.nets.gates import Gates
 from bdr.nets.prunable import Prunable, threshold_for
 from bdr.schedules import learning_rate
@@ -27,11 +28,6 @@ from bdr.types import Stage
 
 P, I = 0.4, 0.03  # noqa: E741
 FARTHEST = 2.0  # no more of tau is believed at once: gates begin at about two
-
-
-def half_time(stage: Stage) -> int:
-    """The epoch before which the gates are settled."""
-    return (stage.epochs + 1) // 2
 
 
 def wanted_share(keep: float, stage: Stage, epoch: int) -> float:

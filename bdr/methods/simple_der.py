@@ -5,9 +5,10 @@ one learns with what the network said before, and with a price on the factors ga
 
     L = CE  +  K_old / K  KL( softmax(z* / T) || softmax(z / T) ) over the old classes  +  lambda sum |gamma|
 
-Then its channels of small |gamma| are removed, down to the wanted size, and the classifier alone learns anew on equally
-many images of every class. z* needs no network of its own: all earlier extractors are still there, as they were, so the
-previous classifier is asked about their features.
+At half-time gates (bdr/nets/gates.py) shut out its channels of small |gamma|, down to the wanted size. Once it is
+trained they are removed, and the classifier alone learns anew on equally many images of every class. z* needs no
+network of its own: all earlier extractors are still there, as they were, so the previous classifier is asked about
+their features.
 
 The paper was not at hand but for its abstract; the objective is derived from it.
 """
@@ -15,16 +16,26 @@ The paper was not at hand but for its abstract; the objective is derived from it
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.losses import distillation
-from bdr.methods.base import Method, accustom
-from bdr.methods.expanding import backbone_of, begin_expanded, check_keep, expandable, prune, tuned, tuning
+from bdr.methods.base import Method
+from bdr.methods.expanding import (
+    backbone_of,
+    begin_expanded,
+    check_keep,
+    expandable,
+    half_time,
+    prune,
+    settle_gates,
+    tuned,
+    tuning,
+)
 from bdr.nets import LinearHead, MakeNetwork, Network, Teacher
 from bdr.nets.base import BatchNorm
-from bdr.nets.prunable import Prunable, above, threshold_for
+from bdr.nets.prunable import Prunable
 from bdr.types import Batch, Classify, Phase, Stage
 
 
@@ -60,6 +71,14 @@ class SimpleDER(Method):
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         begin_expanded(self.net, phase, pool)
+        if self.keep < 1:
+            extractors = backbone_of(self.net)
+            extractors.gates.begin(extractors.prunable())
+            extractors.gates.settle([torch.ones_like(mask) for mask in extractors.gates.kept()])
+
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """The numbers of the gates do not: they say which are open."""
+        return parameter is not backbone_of(self.net).gates.e
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
         """The first extractor is pruned as well, so the classifier is tuned in the first phase too."""
@@ -69,15 +88,19 @@ class SimpleDER(Method):
         if stage.loss != "tune":
             return
         if self.keep < 1:
-            self.remove_channels(pool, stage.batch)
+            self.shut_out_the_least_important()  # nothing new, but after a training that had no second half
+            prune(self.net)
         self.net.head.redraw()
 
-    def remove_channels(self, pool: Pool, batch: int) -> None:
-        extractor = backbone_of(self.net).prunable()
-        scores = importance(extractor)
-        threshold = threshold_for(extractor, scores, self.keep * extractor.size(extractor.full))
-        prune(self.net, above(scores, threshold))
-        accustom(backbone_of(self.net).newest, pool, batch)
+    def at_epoch(self, stage: Stage, epoch: int) -> None:
+        if backbone_of(self.net).gates.there and epoch == half_time(stage):
+            self.shut_out_the_least_important()
+
+    def shut_out_the_least_important(self) -> None:
+        """Of the channels that are not yet."""
+        extractors = backbone_of(self.net)
+        left = zip(importance(extractors.prunable()), extractors.gates.kept(), strict=True)
+        settle_gates(extractors, [score * is_open for score, is_open in left], self.keep)
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         out, newest = self.net(batch.x), backbone_of(self.net).newest

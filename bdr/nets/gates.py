@@ -16,13 +16,14 @@ settled, each far on its side, where it has no slope either, and the weights get
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bdr.nets.base import Resumable
-from bdr.nets.prunable import Prunable, above, quadratic, threshold_for
+from bdr.nets.prunable import Prunable, above, quadratic
 from bdr.types import Clock
 
 OPENNESS = 2.0  # where gates begin, give or take one: nearly all open
@@ -76,10 +77,9 @@ class Gates(Resumable):
         return self.e.split(self.widths)
 
     @torch.no_grad()
-    def settle(self, net: Prunable, wanted: float) -> None:
-        """The least open ones are shut, until what the network keeps is no more than the wanted size; for good."""
-        self.e.sub_(threshold_for(net, self.groups(), wanted))
-        self.e.copy_(torch.cat(self.kept()) * 2 * SETTLED - SETTLED)
+    def settle(self, kept: Sequence[Tensor]) -> None:
+        """Open for good where the mask of a group says so, and shut elsewhere."""
+        self.e.copy_(torch.cat(list(kept)) * 2 * SETTLED - SETTLED)
 
     def anneal(self, clock: Clock, s_max: float) -> None:
         self.s.copy_(steepness(clock, s_max))

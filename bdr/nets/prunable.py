@@ -154,3 +154,8 @@ def threshold_for(net: Prunable, scores: Sequence[Tensor], wanted: float) -> flo
         return -int(quadratic(torch.stack([mask.sum() for mask in above(scores, threshold)]).double(), table))
 
     return float(steps[min(len(values), bisect_left(steps, -wanted, key=shrunk))])
+
+
+def best_channels(net: Prunable, scores: Sequence[Tensor], wanted: float) -> list[Tensor]:
+    """Masks of the channels with the highest scores, as many as make a network of no more than the wanted size."""
+    return above(scores, threshold_for(net, scores, wanted))
