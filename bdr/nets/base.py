@@ -229,11 +229,6 @@ class Follower(Teacher[N]):
         mine, theirs = ([*net.parameters(), *net.buffers()] for net in (self.net, net))
         torch._foreach_lerp_(numbers(mine), numbers(theirs), 1 - momentum)
 
-    @torch.no_grad()
-    def take_statistics(self, net: N) -> None:
-        """Running statistics as they are: where what learns began with none, an average would lag behind for long."""
-        torch._foreach_copy_(numbers(self.net.buffers()), numbers(net.buffers()))
-
 
 def numbers(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Those that can be averaged: counts cannot."""

@@ -28,7 +28,8 @@ class Projection(Resumable):
     def fit(self, dim: int) -> None:
         """Begins anew where the number of features has changed."""
         if dim != self.dim:
-            between: list[nn.Module] = [nn.BatchNorm1d(dim)] if self.norm else []
+            # By the batch at hand: statistics of what learns do not fit weights that follow it.
+            between: list[nn.Module] = [nn.BatchNorm1d(dim, track_running_stats=False)] if self.norm else []
             self.layers = nn.Sequential(nn.Linear(dim, dim), *between, nn.ReLU(), nn.Linear(dim, WIDTH))
             self.dim = dim
 

@@ -175,7 +175,6 @@ class PaCo(Prior):
     def stepped(self, net: nn.Module, clock: Clock) -> None:
         self.key_net.follow(net, self.momentum)
         self.key_projection.follow(self.projection, self.momentum)
-        self.key_projection.take_statistics(self.projection)  # a fresh projection has none to begin with
 
 
 def check(alpha: float, beta: float, gamma: float, temperature: float, queue: int, momentum: float) -> None:
