@@ -15,10 +15,9 @@ from bdr.metrics import OverSeeds, spread, summary
 from bdr.paper.beyond import beside
 from bdr.paper.cells import load_cells
 from bdr.paper.found import Results, gather
-from bdr.paper.mapping import RERUN
+from bdr.paper.mapping import recipe_of
 from bdr.paper.sheets import setting_of
 from bdr.paper.verdicts import Judged, judge
-from bdr.recipes import RECIPES
 from bdr.records import Run
 from bdr.report.tables import number, with_spread
 
@@ -52,12 +51,7 @@ def concerns(spec: str, name: str) -> bool:
 def typed(each: Judged) -> str:
     """What to type for it: in the tables some have another training than by themselves, as a recipe of its own."""
     assert each.wanted is not None
-    method, *plugins = each.wanted.spec.split("+")
-    if "aanet" in plugins:
-        return f"`{'+'.join(['aanet-resnet18', *(name for name in plugins if name != 'aanet')])}`"
-    again = RERUN.get(method) if each.cell.table == "T2" else None
-    recipe = next((name for name, made in RECIPES.items() if made is again), method)
-    return f"`{'+'.join([recipe, *plugins])}`"
+    return f"`{'+'.join(recipe_of(each.cell.table, each.wanted.spec))}`"
 
 
 def row_of(each: Judged) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from bdr.config import Config, flattened
 from bdr.frames import cifar100
 from bdr.paper.cells import Cell, load_cells
-from bdr.recipes import aanet_resnet18, configure, rpsnet_original, ucir_der, wa_der
+from bdr.recipes import RECIPES, configure
 
 Settings = tuple[tuple[str, Any], ...]
 
@@ -54,12 +54,12 @@ DATA = {"CIFAR-100": "cifar100"}
 CLASSES = {"cifar100": 100}
 IMAGES = {"cifar100": 500}  # training images of each class
 
-# Rows of table 2 whose runs are not those of the method's own frame.
-RERUN: dict[str, Callable[..., Config]] = {
-    "rpsnet": rpsnet_original,
+# Rows of table 2 whose runs are not those of the method's own frame, but of a recipe.
+RERUN = {
+    "rpsnet": "rpsnet-original",
     # Random new embeddings are of the CwD and BDR experiments alone, and others re-ran it for this table.
-    "ucir": ucir_der,
-    "wa": wa_der,
+    "ucir": "ucir-der",
+    "wa": "wa-der",
 }
 NAMED = ("order", "herding", "net")  # with every run, whatever its frame says
 DER_NOTE = (
@@ -229,17 +229,19 @@ def is_aanet(cell: Cell) -> bool:
 @cache
 def frame_of(table: str, row: str, spec: str) -> tuple[Settings, Settings]:
     """Fields and training of the recipe of a bare row; the latter only where a run has not got them by itself."""
-    made = recipe_of(table, *row.split("+"))
+    recipe, *plugins = recipe_of(table, row)
+    made = RECIPES[recipe](*plugins) if recipe in RECIPES else cifar100(recipe, *plugins)
     by_itself = written_out(cifar100(*spec.split("+")))
     training = tuple((name, value) for name, value in written_out(made).items() if by_itself.get(name) != value)
     return tuple((name, getattr(made, name)) for name in NAMED), training
 
 
-def recipe_of(table: str, method: str, *plugins: str) -> Config:
+def recipe_of(table: str, spec: str) -> list[str]:
+    """A run by the name of its recipe, or of its method where it is in its own frame, and its further plug-ins."""
+    method, *plugins = spec.split("+")
     if "aanet" in plugins:
-        return aanet_resnet18(*(name for name in plugins if name != "aanet"))
-    again = RERUN.get(method) if table == "T2" else None
-    return again(*plugins) if again else cifar100(method, *plugins)
+        return ["aanet-resnet18", *(name for name in plugins if name != "aanet")]
+    return [RERUN.get(method, method) if table == "T2" else method, *plugins]
 
 
 def written_out(config: Config) -> dict[str, Any]:
