@@ -51,7 +51,10 @@ def concerns(spec: str, name: str) -> bool:
 def typed(each: Judged) -> str:
     """What to type for it: in the tables some have another training than by themselves, as a recipe of its own."""
     assert each.wanted is not None
-    return f"`{'+'.join(recipe_of(each.cell.table, each.wanted.spec))}`"
+    recipe, *plugins = recipe_of(each.cell.table, each.wanted.spec)
+    if "der.keep" in dict(each.wanted.settings):
+        recipe = "der-pruned"
+    return f"`{'+'.join([recipe, *plugins])}`"
 
 
 def row_of(each: Judged) -> str:
