@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from bdr.readouts import readout_of
 from bdr.recipes import configure
 from bdr.recognition import Recognised, picture_paths, readable, recognise
 from bdr.records import Run, kept_phase, model_folder
+from bdr.records.files import now
 from bdr.rehearsal import rehearse
 from bdr.rereading import plan_of, test_images, with_weights
 from bdr.settings import as_recorded
@@ -294,7 +294,3 @@ def evaluate(
     old, seen = boundaries[-1]
     found: Predictions = predict_all(method, test, seen)
     return Evaluation(number, measure(found, Phase(number, old, seen), boundaries))
-
-
-def now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")

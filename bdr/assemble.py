@@ -170,8 +170,7 @@ def plan_run(
         own_code=info.get("own_code", {}),
     )
     plan = Plan(config, experiment, info)
-    info["work"] = plan.work()  # so that whoever reads the record knows how much is left
-    return plan
+    return replace(plan, info=info | {"work": plan.work()})  # whoever reads the record knows how much is left
 
 
 def information(config: Config, made: Checked, extends: Extends | None, told: Settings | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -174,18 +174,50 @@ def as_typed(value: Any) -> str:
 def with_settings(config: Config, *layers: Iterable[tuple[str, Any]]) -> tuple[Config, list[str]]:
     """Applies dotted settings, later layers over earlier ones; returns what was adapted with them as sentences."""
     of_stage: list[dict[str, Any]] = []
+    of_named: list[dict[str, dict[str, Any]]] = []
     for layer in layers:
         of_stage.append({})
+        of_named.append({})
         for name, value in flattened(layer):
             owner, _, field = name.rpartition(".")
             if owner == "stage":
                 of_stage[-1][field] = value
+            elif owner.startswith("stage."):
+                of_named[-1].setdefault(owner.removeprefix("stage."), {})[field] = value
             else:
                 config = with_setting(config, owner, field, value)
+    config, notes = with_named_stages(config, of_named)
     if not any(of_stage):
-        return config, []
-    stage, notes = with_stage_settings(config.stage, *of_stage)
-    return changed(config, {"stage": stage}), notes
+        return config, notes
+    stage, further = with_stage_settings(config.stage, *of_stage)
+    return changed(config, {"stage": stage}), further + notes
+
+
+def with_named_stages(config: Config, layers: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[Config, list[str]]:
+    """What differs in single stages, by their name, in the same way."""
+    stages, notes = dict(config.stages), list[str]()
+    for name in dict.fromkeys(name for layer in layers for name in layer):
+        given = [stages.get(name, {}), *(layer[name] for layer in layers if name in layer)]
+        stages[name], further = laid_over(name, given)
+        notes += further
+    return (changed(config, {"stages": stages}) if stages != config.stages else config), notes
+
+
+def laid_over(name: str, layers: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Fields of a stage whose others the method declares: what is scaled is what was given together with its epochs."""
+    fields: dict[str, Any] = {}
+    meant: dict[str, int | None] = {}
+    for layer in layers:
+        refuse_declared(layer)
+        fields |= checked(Stage, layer, f"stage.{name}", DECLARED)
+        meant |= {field: fields.get("epochs") for field in SCALED if field in layer}
+    scaled = {field: moved(fields[field], fields["epochs"], epochs) for field, epochs in meant.items() if epochs}
+    notes = [
+        f"stage.{name}.{field} scaled with the epochs: {fields[field]} -> {value}"
+        for field, value in scaled.items()
+        if value != fields[field]
+    ]
+    return fields | scaled, notes
 
 
 def flattened(settings: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -201,8 +233,6 @@ def flattened(settings: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def with_setting(config: Config, owner: str, field: str, value: Any) -> Config:
-    if owner.startswith("stage."):
-        return changed(config, {"stages": merged(config.stages, owner.removeprefix("stage."), field, value)})
     if owner == "augment":
         return changed(config, {"augment": {**config.augment, field: value}})
     if owner:

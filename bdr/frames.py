@@ -74,12 +74,12 @@ BRINGS: dict[str, Brings] = {
         digits=OnDigits(
             stage={"lr": 0.03},
             # An epoch is a single step here, and a correction that is left half-way is worse than none.
-            stages={"correction": {"epochs": 200, "drops": [60, 120, 160, 180], "lr": 0.03}},
+            stages={"correction": {"epochs": 200, "drops": (60, 120, 160, 180), "lr": 0.03}},
         ),
     ),
     "der": Brings(
         # The classifier begins anew, and an epoch is a step or two.
-        digits=OnDigits(stages={"balanced": {"epochs": 100, "drops": [50]}}),
+        digits=OnDigits(stages={"balanced": {"epochs": 100, "drops": (50,)}}),
     ),
     "dualprompt": replace(PROMPTED, stage=prompting(batch=24)),
     "dytox": Brings(
@@ -132,7 +132,7 @@ BRINGS: dict[str, Brings] = {
     ),
     "rwalk": Brings(digits=OnDigits(settings={"weight": 20.0})),
     "si": Brings(memory="0", digits=OnDigits(settings={"weight": 1.0})),
-    "simple-der": Brings(digits=OnDigits(stages={"balanced": {"epochs": 100, "drops": [50]}})),
+    "simple-der": Brings(digits=OnDigits(stages={"balanced": {"epochs": 100, "drops": (50,)}})),
     "ucir": Brings(
         in_paper_frame=True,
         # A short schedule has no time to grow the cosine scale, and offsets need room in the logits.

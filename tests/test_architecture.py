@@ -110,9 +110,9 @@ RULES = {
         *{"bdr.plan", "bdr.extension", "bdr.readouts"},
     },
     "sweep": {
-        *{"bdr.api", "bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.recipes", "bdr.describe"},
+        *{"bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.recipes", "bdr.describe"},
         *{"bdr.data", "bdr.records", "bdr.plan"},
-        *{"bdr.report", "bdr.terminal", "bdr.display", "bdr.cli"},  # a run of a sweep types `bdr run`
+        *{"bdr.report", "bdr.terminal", "bdr.display"},
     },
     "paper": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.scenario", "bdr.balance", "bdr.data"},
@@ -121,7 +121,7 @@ RULES = {
         *{"bdr.terminal", "bdr.display", "bdr.commands", "bdr.sweep"},
     },
     "bench": {
-        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.frames", "bdr.describe", "bdr.types"},
+        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.frames", "bdr.describe", "bdr.types"},
         *{"bdr.data", "bdr.nets", "bdr.methods", "bdr.engine", "bdr.records", "bdr.terminal"},
     },
     "cli": {"bdr.bench", "bdr.commands", "bdr.config", "bdr.paper", "bdr.sweep", "bdr.terminal", "bdr.watch"},

@@ -223,7 +223,7 @@ def test_a_run_of_nothing_is_told_what_to_name(refused):
         ("stage.epoch=2", "no setting of stage 'epoch'; there are"),
         ("stage.epoch=2", "did you mean 'epochs'?"),
         ("stage.mian.lr=1", "no stage 'mian'; there are main: did you mean 'main'?"),
-        ("stage.main.lrr=1", "no setting of stage 'lrr'"),
+        ("stage.main.lrr=1", "no setting of stage.main 'lrr'"),
         ("bdr.mm=1", "no setting of bdr 'mm'; there are beta, components, formula, m, m_prime, tau"),
         ("ucir.etta=1", "no setting of ucir 'etta'"),
         ("augment.pads=1", "no setting of augment 'pads'; there are additive, brightness, contrast, flip, pad,"),

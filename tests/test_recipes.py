@@ -131,3 +131,26 @@ def test_what_a_method_brings_holds_in_every_frame(in_paper_frame, monkeypatch):
     assert (found.order, found.base, found.step) == ("natural", 20, 10)
     found = FRAMES["digits"]("replay")
     assert (found.memory, found.net, found.stage.lr, found.settings) == ("all", "rps-small", 0.5, {})
+
+
+@pytest.mark.parametrize(
+    ("what", "settings", "drops"),
+    [
+        ("bic", {"stage.correction.epochs": 20}, (6, 12, 16, 18)),  # the frame has 60, 120, 160 and 180 of 200
+        ("der", {"stage.balanced.epochs": 20}, (10,)),
+        ("der", {"stage.balanced.epochs": 20, "stage.balanced.drops": [3]}, (3,)),
+        ("der", {"stage.balanced.lr": 0.2}, (50,)),
+    ],
+)
+def test_drops_of_a_named_stage_keep_their_place_in_its_epochs(what, settings, drops):
+    config, notes = configure(what, "digits", settings.items())
+    (stage,) = config.stages.values()
+    assert tuple(stage["drops"]) == drops
+    scaled = [note for note in notes if "drops scaled with the epochs" in note]
+    assert len(scaled) == ("stage.balanced.drops" not in settings and any("epochs" in name for name in settings))
+
+
+def test_a_named_stage_is_scaled_once_from_the_epochs_its_drops_were_given_for():
+    file = {"stages": {"balanced": {"epochs": 3}}}
+    config, _ = configure("der", "digits", {"stage.balanced.epochs": 50}.items(), file=file)
+    assert config.stages["balanced"] == {"epochs": 50, "drops": (25,)}

@@ -700,7 +700,7 @@ def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, tmp_pat
 
 PARENT = """
 import os, subprocess, sys, time
-subprocess.Popen([sys.executable, "-m", "bdr.sweep.child", str(os.getpid()), *sys.argv[1:]])
+subprocess.Popen([sys.executable, "-m", "bdr.cli.child", str(os.getpid()), *sys.argv[1:]])
 time.sleep(600)
 """
 

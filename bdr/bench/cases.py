@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bdr.api import configure
 from bdr.assemble import plan_run
 from bdr.bench.untrained import begun
 from bdr.config import Config, changed, with_settings
@@ -24,6 +23,7 @@ from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
 from bdr.frames import brought_by
+from bdr.recipes import configure
 
 NOWHERE = Path("bench-writes-nothing")
 Settings = Iterable[tuple[str, Any]]

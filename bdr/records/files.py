@@ -9,12 +9,18 @@ import math
 import os
 import zipfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bdr.errors import BdrError
+
+
+def now() -> str:
+    """The time as records have it."""
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from bdr.errors import BdrError, UsageError
 from bdr.records.code import other_code, other_library, with_code
-from bdr.records.files import json_lines, plain, read_bytes, to_json, to_npz, write_atomically, writing
+from bdr.records.files import json_lines, now, plain, read_bytes, to_json, to_npz, write_atomically, writing
 from bdr.records.folders import GROWING, LINES, is_begun, is_content, is_done
 from bdr.records.lock import Lock
 from bdr.records.reader import (
@@ -242,8 +241,7 @@ class RunWriter:
 
     def log(self, text: str) -> None:
         """Append to log.txt, with the time."""
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._append("log.txt", f"{now} {text}\n".encode())
+        self._append("log.txt", f"{now()} {text}\n".encode())
 
     def offsets(self) -> dict[str, int]:
         """How long each growing file is, once it is safely on the disk: what a checkpoint keeps for `reopen`."""

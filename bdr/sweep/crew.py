@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from bdr.api import now
 from bdr.display import clock
 from bdr.errors import BdrError
 from bdr.records import Run
-from bdr.records.files import writing
+from bdr.records.files import now, writing
 from bdr.records.lock import is_being_trained, is_free
 from bdr.sweep.plan import Planned
 
@@ -99,7 +98,7 @@ class Crew:
             log.flush()
         goes_on = "going on with" if run.begun else "started"
         self.children[run] = subprocess.Popen(
-            [sys.executable, "-m", "bdr.sweep.child", str(os.getpid()), *run.words],
+            [sys.executable, "-m", "bdr.cli.child", str(os.getpid()), *run.words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
