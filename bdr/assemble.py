@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bdr.config import Config, check_names, checked_stage, short, with_stage_settings
+from bdr.config import Config, check_names, checked_stage, short
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import Memory, Quota
 from bdr.data.store import Store
@@ -20,6 +20,7 @@ from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError
 from bdr.loading import hold_out, image_shape, load_data, store_of
 from bdr.methods import Method
+from bdr.overrides import with_stage_settings
 from bdr.parts import make_method, make_plugins, source_of
 from bdr.plan import Plan
 from bdr.plugins import Plugin

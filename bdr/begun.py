@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bdr import records
-from bdr.config import as_typed
 from bdr.errors import UsageError
+from bdr.overrides import as_typed
 from bdr.own_code import library_version
 from bdr.plan import Plan
 from bdr.records import Run

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bdr.assemble import plan_run
-from bdr.config import SCALED, Config, changed, is_own, owners, short, with_settings, with_stage_settings
+from bdr.config import Config, changed, is_own, owners, short
 from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, count_alike, find
 from bdr.data.images import DataSet
@@ -22,6 +22,7 @@ from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
 from bdr.frames import frame_of
 from bdr.loading import image_shape
+from bdr.overrides import SCALED, with_settings, with_stage_settings
 from bdr.plan import Plan
 from bdr.readouts import scale_setting
 from bdr.records import Run, kept_phase, model_checksum, other_code, other_library

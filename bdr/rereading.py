@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bdr.assemble import plan_run
-from bdr.config import Config, changed, short, with_setting
+from bdr.config import Config, changed, short
 from bdr.data.exemplars import checksums_of_classes
 from bdr.data.images import DataSet
 from bdr.data.pictures import EmptyFolder
@@ -19,6 +19,7 @@ from bdr.data.store import Store
 from bdr.describe import Extends, normalisation
 from bdr.errors import UsageError, shortened
 from bdr.loading import load_named, store_of
+from bdr.overrides import with_setting
 from bdr.plan import Plan
 from bdr.records import Run
 from bdr.settings import as_recorded

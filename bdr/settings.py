@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bdr.config import Config, changed, checked, fields_of, short, with_setting
+from bdr.config import Config, changed, checked, fields_of, short
 from bdr.methods import METHODS, Method
 from bdr.nets import NETS, Backbone
 from bdr.nets.base import DECIDED_BY_METHODS
+from bdr.overrides import with_setting
 from bdr.parts import filled_by, resolve
 from bdr.plugins import PLUGINS, Plugin
 

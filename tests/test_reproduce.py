@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from bdr import terminal
 from bdr.commands import training as commands
-from bdr.config import changed, with_settings
+from bdr.config import changed
 from bdr.display import duration
 from bdr.errors import UsageError
 from bdr.methods import METHODS
+from bdr.overrides import with_settings
 from bdr.paper.beyond import beside
 from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import workload

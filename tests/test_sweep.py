@@ -22,8 +22,8 @@ from bdr import api, sweep
 from bdr.assemble import plan_run
 from bdr.cli.options import stoppable
 from bdr.commands.upkeep import about_run
-from bdr.config import as_typed, parse_setting
 from bdr.errors import BdrError, UsageError
+from bdr.overrides import as_typed, parse_setting
 from bdr.records import Run, RunWriter
 from bdr.records.speed import Step
 from bdr.sweep import mps, parse_duration, plan

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bdr.assemble import plan_run
 from bdr.bench.untrained import begun
-from bdr.config import Config, changed, with_settings
+from bdr.config import Config, changed
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.data.sets import from_arrays
@@ -23,6 +23,7 @@ from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
 from bdr.frames import brought_by
+from bdr.overrides import with_settings
 from bdr.recipes import configure
 
 NOWHERE = Path("bench-writes-nothing")

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from bdr.config import Config, flattened
+from bdr.config import Config
 from bdr.frames import cifar100
+from bdr.overrides import flattened
 from bdr.paper.cells import Cell, load_cells
 from bdr.recipes import RECIPES, configure
 

@@ -14,10 +14,11 @@ import torch
 
 from bdr.assemble import plan_run
 from bdr.begun import about_library, other_code, refuse_late_analysis, refuse_other_defaults, run_there
-from bdr.config import SCALED, Config, as_typed, changed
+from bdr.config import Config, changed
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
 from bdr.loading import load_data
+from bdr.overrides import SCALED, as_typed
 from bdr.plan import step_of
 from bdr.recipes import configure
 from bdr.records import is_begun, is_done
