@@ -21,6 +21,7 @@ from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.listen import Listener, Several
 from bdr.engine.run import Company
 from bdr.engine.step import choose_precision, set_precision
+from bdr.errors import UsageError
 from bdr.extension import plan_extension
 from bdr.methods import Method
 from bdr.parts import make_method, make_plugins
@@ -28,7 +29,7 @@ from bdr.plan import Plan
 from bdr.readouts import readout_of
 from bdr.recipes import configure
 from bdr.recognition import Recognised, picture_paths, readable, recognise
-from bdr.records import Run, kept_phase, model_folder
+from bdr.records import Run, kept_phase, model_folder, open_uncut
 from bdr.records.files import now
 from bdr.rehearsal import rehearse
 from bdr.rereading import plan_of, test_images, with_weights
@@ -85,12 +86,27 @@ def run(
     `data` is a name or a DataSet (see `from_arrays`); `set` holds dotted settings such as {"bdr.m": 0.5,
     "stage.epochs": 2}; further keywords are fields of the configuration: base, step, memory, seed, net, order, ...
     """
-    given = data if isinstance(data, DataSet) else None
-    name = given.name if given is not None else data
-    config, notes = configure(what, name if isinstance(name, str) else None, (set or {}).items(), fields)
+    given = None if isinstance(data, str) else checked_data(data)
+    name = data if isinstance(data, str) else None if given is None else given.name
+    config, notes = configure(what, name, checked_settings(set), fields)
     plan = plan_run(config, Path(out) if out else None, Path(runs), given)
     tell(listener, notes)
     return execute(plan, listener)
+
+
+def checked_data(data: object) -> DataSet | None:
+    if data is None or isinstance(data, DataSet):
+        return data
+    raise UsageError(
+        f"data is a {type(data).__name__}, and must be a bdr.DataSet: make one with bdr.from_arrays(...); bdr.run "
+        'takes a name too, such as data="imagefolder", root="my_images"'
+    )
+
+
+def checked_settings(given: object) -> Iterable[tuple[str, Any]]:
+    if given is None or isinstance(given, Mapping):
+        return (given or {}).items()
+    raise UsageError(f'set is a {type(given).__name__}, and must be a mapping such as {{"stage.epochs": 2}}')
 
 
 def execute(
@@ -148,7 +164,7 @@ def resume(
 
     `weights` is one: where the file lies now that the network was read from.
     """
-    path = Path(run)
+    path, data = Path(run), checked_data(data)
     there = Run.open(path)
     if there.whole:
         if fields.get("root") is not None:
@@ -195,8 +211,8 @@ def extend(
     `data` is what the run was trained on with further classes, read anew where it has a name; `step` says how many
     classes a phase brings, all at once if not given. The run itself is not changed: what comes out is another.
     """
-    given = (set or {}).items(), fields
-    plan, notes = plan_extension(Path(run), data, step, *given, Path(out) if out else None, Path(runs))
+    given = checked_settings(set), fields
+    plan, notes = plan_extension(Path(run), checked_data(data), step, *given, Path(out) if out else None, Path(runs))
     tell(listener, notes)
     return execute(plan, listener, command=f"bdr.extend({str(run)!r})")
 
@@ -211,7 +227,7 @@ def load(
     pixels from 0 to 1 minus `mean` over `std`. `weights` is where the file lies now that the network was read from, if
     it was moved.
     """
-    there = Run.open(Path(run))
+    there = open_uncut(Path(run))
     return load_as(there, kept_phase(there.path, phase), as_recorded(there.info).precision, device, weights)
 
 
@@ -240,7 +256,7 @@ def predict(
     `readout` is cnn or nme; the one by which the method's results are told if not given. A picture that cannot be read
     raises when its turn comes; with `unreadable`, this is called with the error instead.
     """
-    there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
+    there, number = open_uncut(Path(run)), kept_phase(Path(run), phase)
     chosen = readout_of(there, number, readout)
     paths = picture_paths([Path(each) for each in ([images] if isinstance(images, str | Path) else images)])
     model = load(run, phase=number, device=device, weights=weights)
@@ -266,7 +282,7 @@ def export(
     """
     from bdr.exporting import check_file, write_model  # which is slow to import, and not for everybody
 
-    there, number, place = Run.open(Path(run)), kept_phase(Path(run), phase), Path(file)
+    there, number, place = open_uncut(Path(run)), kept_phase(Path(run), phase), Path(file)
     chosen = readout_of(there, number, readout)
     check_file(place, force)
     model = load(run, phase=number, device=device, weights=weights)
@@ -287,8 +303,8 @@ def evaluate(
 
     Of the data, test images are all that is needed. Where they are not those of the run, a warning says so.
     """
-    there, number = Run.open(Path(run)), kept_phase(Path(run), phase)
-    test = test_images(there, number, data, root, choose_device(device))
+    there, number = open_uncut(Path(run)), kept_phase(Path(run), phase)
+    test = test_images(there, number, checked_data(data), root, choose_device(device))
     method = load_as(there, number, str(there.protocol["precision"]), device, weights)
     boundaries = [(line["old"], line["seen"]) for line in there.phases[: number + 1]]
     old, seen = boundaries[-1]

@@ -48,7 +48,10 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"device '{name}' cannot be used: {str(error).splitlines()[0]}; try --device cpu") from None
+        reason = str(error).splitlines()[0]
+        if reason.startswith("Expected one of"):  # a list of all that torch may ever have been built for
+            reason = "there are cpu, cuda and cuda:1, cuda:2, ..."
+        raise UsageError(f"device '{name}' cannot be used: {reason}; try --device cpu") from None
     return device
 
 
@@ -107,6 +110,16 @@ def check_words(config: Config) -> None:
     check_settings(config)
 
 
+def check_size(config: Config, data: DataSet) -> None:
+    """Of what is begun: who asked for another size before, and got none, may go on."""
+    if data.size is None and config.size != Config.model_fields["size"].default:
+        height, width = data.train.pixels.shape[1:3]
+        raise UsageError(
+            f"--size {config.size} is for folders of images, and those of '{data.name}' are {height} x {width}: leave "
+            "--size out"
+        )
+
+
 def check_method(config: Config, method: Method, plugins: Sequence[Plugin], quota: Quota) -> None:
     """What no memory can mend comes first, so that nobody is sent to a memory in vain."""
     check_parameters(method, config.method, plugins)
@@ -152,6 +165,8 @@ def plan_run(
     `told` are the settings that the fingerprint of a run that exists already was made of.
     """
     made = checked(config, data, extends)
+    if told is None and extends is None:
+        check_size(config, made.data)
     config = without_defaults(config) if told is None else config
     info = information(config, made, extends, told)
     path = path or runs / folder_name(config, made.data) / f"seed{config.seed}-{info['fingerprint']}"

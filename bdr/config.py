@@ -132,7 +132,10 @@ def unknown_field(name: str) -> UsageError:
     """`epochs` and its like belong to a stage."""
     for owner, target in {"stage": Stage, "augment": Augment}.items():
         if name in settable(target):
-            return UsageError(f"no setting '{name}'; it belongs to {owner}: type --set {owner}.{name}=VALUE")
+            return UsageError(
+                f"no setting '{name}'; it belongs to {owner}: type --set {owner}.{name}=VALUE "
+                f"(set={{'{owner}.{name}': VALUE}} in Python)"
+            )
     return unknown("setting", name, Config.model_fields)
 
 

@@ -20,7 +20,7 @@ from bdr.engine.step import set_precision
 from bdr.errors import BdrError, UsageError
 from bdr.methods import Method
 from bdr.records import Run, write_atomically
-from bdr.records.files import to_json
+from bdr.records.files import check_folder_of, to_json
 from bdr.types import ImageShape
 
 ABOUT = "bdr"  # the name inside a file under which the facts of the model stand, as JSON
@@ -52,8 +52,7 @@ def check_file(file: Path, force: bool) -> None:
     """Before anything is loaded: what cannot be written, or should not be."""
     if file.suffix.lower() not in WRITERS:
         raise UsageError(f"'{file}' says no format that a model is exported in: end it in {' or '.join(WRITERS)}")
-    if not file.parent.is_dir():
-        raise UsageError(f"cannot write {file}: there is no folder {file.parent}")
+    check_folder_of(file)
     if file.exists() and not force:
         raise UsageError(f"{file} exists already: add --force (force=True in Python) to write over it")
     missing = [name for name in NEEDS.get(file.suffix.lower(), ()) if importlib.util.find_spec(name) is None]

@@ -25,7 +25,7 @@ from bdr.loading import image_shape
 from bdr.overrides import SCALED, with_settings, with_stage_settings
 from bdr.plan import Plan
 from bdr.readouts import scale_setting
-from bdr.records import Run, kept_phase, model_checksum, other_code, other_library
+from bdr.records import Run, kept_phase, model_checksum, open_whole, other_code, other_library
 from bdr.rereading import classes_known, found_again, read_again, tested_on_others
 from bdr.scenario import split_evenly
 
@@ -65,7 +65,7 @@ def plan_extension(
 
 
 def finished(path: Path) -> Run:
-    run = Run.open(path)
+    run = open_whole(path, begun=True)  # all of it will be copied, and nothing is begun with what is damaged
     if not run.whole or not run.phases:
         done, planned = len(run.phases), len(run.info["phases"])
         raise UsageError(f"{path} is not finished ({done} of {planned} phases): finish it first with bdr resume {path}")

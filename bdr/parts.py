@@ -56,7 +56,8 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     found = getattr(home, attribute)
     if not fits(found, base):
         wanted = f"{base.__module__.removesuffix('.base')}.{base.__name__}"
-        raise UsageError(f"'{name}' is not a {kind}: {found!r} does not derive from {wanted}; see {PAGES[kind]}")
+        lacks = f"does not return a {wanted}" if kind == "data set" else f"does not derive from {wanted}"
+        raise UsageError(f"'{name}' is not a {kind}: {found!r} {lacks}; see {PAGES[kind]}")
     refuse_unfinished(found, PAGES[kind])
     return found
 

@@ -195,13 +195,17 @@ def check_targets(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
 
 
 def check_softmax(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
-    """What competes with the classes needs classes that compete."""
+    """What competes with the classes needs classes that compete; so does what takes a loss for a probability."""
     for plugin in plugins:
-        if plugin.needs_softmax and not method.softmax:
-            raise UsageError(
-                f"plug-in '{plugin.name}' lets images compete with the classes of a softmax, and '{name}' has another "
-                f"classification loss: leave '{plugin.name}' out, or use another method, such as ucir+{plugin.name}"
-            )
+        if method.softmax or not (plugin.needs_softmax or plugin.by_likelihood):
+            continue
+        wants = "lets images compete with the classes of a softmax"
+        if not plugin.needs_softmax:
+            wants = "takes losses for minus the logarithm of the right class's probability"
+        raise UsageError(
+            f"plug-in '{plugin.name}' {wants}, and '{name}' has another classification loss: leave '{plugin.name}' "
+            f"out, or use another method, such as ucir+{plugin.name}"
+        )
 
 
 def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage]]) -> None:

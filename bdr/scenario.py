@@ -54,7 +54,7 @@ def class_order(name: str, classes: int) -> tuple[int, ...]:
     if name in NAMED_ORDERS:
         return permutation_of(NAMED_ORDERS[name].split(), classes, name)
     if re.fullmatch(r"\d+([, ]+\d+)*", name.strip()):
-        return permutation_of(re.findall(r"\d+", name), classes, "the list")
+        return permutation_of(re.findall(r"\d+", name), classes, f"'{name}'")
     raise UsageError(f"no class order '{name}'; there are {', '.join(ORDER_FORMS)}")
 
 

@@ -1,12 +1,14 @@
 """The door for Python: what all its functions have in common, and what `evaluate` hands back."""
 
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
 from runs import train
 
 import bdr
+from bdr.errors import UsageError
 from bdr.records import Run
 
 OF_A_RUN = {"evaluate": [], "export": ["file"], "extend": [], "load": [], "predict": ["images"], "resume": []}
@@ -43,3 +45,19 @@ def test_colour_images_are_normalised_as_the_setting_says(tmp_path, chosen, mean
     common = {"base": 2, "step": 2, "memory": "0", "net": "runs:flat", "phases": 1, "set": {"stage.epochs": 1}}
     path = bdr.run("finetune", data=data, statistics=chosen, out=tmp_path / "run", **common).path
     assert bdr.load(path).mean == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("data", [Path("images"), np.zeros(3), (np.zeros(3), np.zeros(3)), 5])
+def test_data_of_another_kind_is_refused_and_not_taken_for_the_default(tmp_path, data):
+    with pytest.raises(UsageError, match=f"data is a {type(data).__name__}, and must be a bdr.DataSet"):
+        bdr.run("ucir", data=data, runs=tmp_path)
+    for given in (bdr.resume, bdr.extend, bdr.evaluate):
+        with pytest.raises(UsageError, match="must be a bdr"):
+            given(train(tmp_path / "run", "ucir", net="runs:flat", phases=1), data=data)
+
+
+def test_settings_that_are_no_mapping_are_told_what_one_looks_like(tmp_path):
+    with pytest.raises(UsageError, match="set is a str, and must be a mapping such as"):
+        bdr.run("ucir", set="stage.epochs=2", runs=tmp_path)
+    with pytest.raises(UsageError, match=r"set=\{'stage.epochs': VALUE\} in Python"):
+        bdr.run("ucir", epochs=2, runs=tmp_path)

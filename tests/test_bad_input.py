@@ -101,7 +101,7 @@ def made(tmp_path_factory):
             "no herding 'dots'; there are distance, distributed, dot, random: did you mean 'dot'?",
         ),
         (["ucir", "--order", "seed1993"], "no class order 'seed1993'; there are seed-N"),
-        (["ucir", "--order", "0,1,2"], "the class order the list has 3 entries up to 2"),
+        (["ucir", "--order", "0,1,2"], "the class order '0,1,2' has 3 entries up to 2"),
         (["ucir", "--order", "podnet-1"], "the class order podnet-1 has 100 entries up to 99"),
         (["cwd", "--data", "digits"], "recipe 'cwd' is for cifar100, not for digits"),
         (["no_such_module:Method"], "cannot import no_such_module"),
@@ -452,7 +452,37 @@ def test_a_run_below_a_regular_file_is_refused(refused, tmp_path):
 
 def test_a_page_below_a_regular_file_is_refused(refused, tmp_path, made):
     (tmp_path / "file").write_text("mine")
-    assert "cannot write file/page.html" in refused(FAILURE, "report", made, "--out", "file/page.html")
+    said = refused(USAGE, "report", made, "--out", "file/page.html")
+    assert "cannot write file/page.html: there is no folder file" in said
+
+
+LOST = {
+    "lost": "0 of 2 phases are there, and the run was done",
+    "half": "a line without a usable phase, seen, accuracy",
+}
+
+
+@pytest.mark.parametrize("damage", LOST)
+@pytest.mark.parametrize("words", [["predict", "cat.png"], ["evaluate"], ["export", "--out", "model.pt2"], ["extend"]])
+def test_a_run_that_lost_its_phases_is_told_to_be_damaged(refused, tmp_path, made, damage, words):
+    path = shutil.copytree(made, tmp_path / "run")
+    (path / "phases.jsonl").write_text('{"phase": 0}\n' if damage == "half" else "")
+    command, *rest = words
+    assert f"phases.jsonl is damaged: {LOST[damage]}" in refused(FAILURE, command, path, *rest)
+
+
+def test_nothing_is_begun_with_what_is_damaged(refused, tmp_path, made):
+    path = shutil.copytree(made, tmp_path / "run")
+    (path / "steps.npz").write_bytes(b"no arrays")
+    assert "steps.npz" in refused(FAILURE, "extend", path, "--out", "further")
+
+
+def test_a_folder_that_is_taken_says_by_what_in_the_words_that_were_typed(refused, made):
+    for words, sentence in (
+        (["ucir"], "title is ucir+bdr there and ucir here"),
+        (["ucir+bdr", "--set", "bdr.m=0.5"], "bdr.m is 0.8 there and 0.5 here"),
+    ):
+        assert sentence in refused(USAGE, "run", *words, *SHORT, "--out", made)
 
 
 def test_a_folder_of_something_else_is_left_alone(refused, tmp_path):

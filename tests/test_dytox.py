@@ -76,7 +76,7 @@ def test_weight_decay_leaves_biases_norms_and_the_gates_of_heads_alone():
     spared = {name for name, parameter in method.named_parameters() if not method.decays(name, parameter)}
     norms = {f"{name}.weight" for name, part in method.named_modules() if isinstance(part, nn.LayerNorm)}
     assert norms <= spared
-    assert {name.rpartition(".")[2] for name in spared - norms} == {"bias", "gate"}
+    assert {name.rpartition(".")[2] for name in spared - norms} == {"bias", "gate", "scale", "shift"}
 
 
 # Attention

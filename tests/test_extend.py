@@ -415,8 +415,9 @@ def test_arrays_are_handed_over_in_python(six):
 
 # Data sets of one's own, and folders of pictures, on the command line
 
-TRAIN = ("--memory", "2/class", "--net", "small", "--device", "cpu", "--size", 8, "--set", "stage.epochs=1")
-SHORT = (*TRAIN, "--set", "stage.batch=16", "--base", 2, "--step", 1, "--order", "natural")
+TRAIN = ("--memory", "2/class", "--net", "small", "--device", "cpu", "--set", "stage.epochs=1")
+GREYS = (*TRAIN, "--set", "stage.batch=16", "--base", 2, "--step", 1, "--order", "natural")
+SHORT = (*GREYS, "--size", 8)
 
 
 def greys(root):
@@ -431,7 +432,7 @@ def greys(root):
 def test_a_data_set_of_ones_own_is_read_again_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("classes.txt").write_text("3")
-    assert typed("run", "ucir", "--data", "test_extend:greys", "--root", ".", *SHORT, "--out", "first")[0] == 0
+    assert typed("run", "ucir", "--data", "test_extend:greys", "--root", ".", *GREYS, "--out", "first")[0] == 0
     Path("classes.txt").write_text("5")
     assert typed("extend", "first", "--out", "second")[0] == 0
     run, before = Run.open(Path("second")), Run.open(Path("first"))
@@ -485,7 +486,7 @@ def test_the_three_commands_of_the_readme_work(pictures):
         for number in range(3):  # so that there are six: a base of four, and a step of two
             shutil.copytree(pictures / kind / "bee", pictures / kind / f"bee{number}")
     shutil.move("mine", "my_images")
-    assert typed(*train, *TRAIN, "--set", "stage.batch=16")[0] == 0
+    assert typed(*train, *TRAIN, "--size", 8, "--set", "stage.batch=16")[0] == 0
     for kind in ("train", "test"):
         paint(Path("my_images") / kind / "ant", 200)
     assert typed(*extend)[0] == 0

@@ -14,7 +14,7 @@ import bdr
 from bdr import api
 from bdr.engine.objective import Objective
 from bdr.errors import UsageError
-from bdr.losses import binary, cross_entropy, one_hot
+from bdr.losses import cross_entropy
 from bdr.methods.plain import Replay
 from bdr.nets import CosineHead, LinearHead, Network
 from bdr.plugins import LDAM, PLUGINS, Focal, LogitAdjustment, Reweighting
@@ -147,13 +147,10 @@ def test_a_sample_that_is_surely_right_has_a_finite_gradient(gamma):
     assert loss.grad.isfinite().all()
 
 
-def test_under_binary_cross_entropy_p_is_that_of_all_answers_being_right():
-    out, y = some_outputs()
-    target = one_hot(y, out.logits)
-    right = torch.where(target > 0, out.logits.sigmoid(), 1 - out.logits.sigmoid()).prod(1)
-    plain = binary(out.logits, target)
-    focal = loss_of(Focal(), out, y, lambda out, y: binary(out.logits, one_hot(y, out.logits)))
-    torch.testing.assert_close(focal, (1 - right) ** 2 * plain)
+@pytest.mark.parametrize("method", ["icarl", "dytox", "podnet"])
+def test_focal_loss_is_refused_where_the_loss_is_no_logarithm_of_a_probability(method, tmp_path):
+    with pytest.raises(UsageError, match=f"'focal' takes losses for .* and '{method}' has another"):
+        bdr.run(f"{method}+focal", data="digits", runs=tmp_path)
 
 
 def test_focal_loss_acts_after_the_first_phase_or_always():

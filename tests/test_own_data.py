@@ -128,7 +128,11 @@ def test_it_is_swept_and_compared():
 
 
 def test_a_function_that_takes_no_size_is_given_none():
-    assert typed("run", "ucir", "--data", "test_own_data:no_size", "--root", "there", *SHORT, "--size", 16)[0] == 0
+    own = ("run", "ucir", "--data", "test_own_data:no_size", "--root", "there", *SHORT)
+    said = typed(*own, "--size", 16)
+    assert said.code == 2
+    assert "--size 16 is for folders of images" in said.err
+    assert typed(*own)[0] == 0
     assert "size" not in the_run().protocol
     assert the_run().info["image"] == [1, 8, 8]
 

@@ -338,7 +338,7 @@ def spoil(folder):
         "array": "not a JSON object",
         "binary": "run.json",
         "no-run": "no run.json",
-        "strange-phase": "does not read like a run",
+        "strange-phase": "a line without a usable phase, seen, accuracy",
         "strange-epoch": "does not read like a run",
     }
 

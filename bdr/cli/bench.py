@@ -44,7 +44,7 @@ def bench_steps(
     device: Device = None,
     net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps a measurement: 300 on a GPU, 3 on a CPU.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps a measurement: 300 on a GPU, 3 on a CPU.", min=1)] = None,
     baseline: Annotated[bool, typer.Option(help="Time a plain PyTorch loop with Pillow and a DataLoader too.")] = True,
     analyse: Annotated[bool, typer.Option("--analyse", help="Time later steps with analysis too.")] = False,
     phase: Annotated[int, typer.Option(help="The later phase that is timed beside the first.")] = 1,
@@ -97,7 +97,7 @@ def bench_herding(
 def bench_augment(
     device: Device = None,
     batch: Annotated[int, typer.Option(help="Images at once.")] = 128,
-    steps: Annotated[int, typer.Option(help="Batches.")] = 20,
+    steps: Annotated[int, typer.Option(help="Batches.", min=1)] = 20,
     out: Out = None,
 ) -> None:
     """Time batched augmentation against Pillow."""
@@ -111,7 +111,7 @@ def bench_scaling(
     device: Device = None,
     classes: Annotated[list[int] | None, typer.Option(help="Numbers of classes; may be given several times.")] = None,
     memory: Annotated[list[int] | None, typer.Option(help="Exemplars a class; may be given several times.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps a measurement.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps a measurement.", min=1)] = None,
     out: Out = None,
 ) -> None:
     """Time a later step as classes and memory grow."""
@@ -130,7 +130,7 @@ def bench_growth(
     device: Device = None,
     net: Annotated[str | None, typer.Option(help="The backbone; resnet18 on a GPU, small on a CPU.")] = None,
     batch: Annotated[int | None, typer.Option(help="Images a step: 128 on a GPU, 32 on a CPU.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps a measurement: 100 on a GPU, 3 on a CPU.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps a measurement: 100 on a GPU, 3 on a CPU.", min=1)] = None,
     as_trained: AsTrained = False,
     out: Out = None,
 ) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs, is_begun, kept_phase
+from bdr.records.files import check_folder_of
 from bdr.terminal import err, out, print_comparison
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def report_runs(
 ) -> None:
     from bdr.report import write_figures, write_page
 
+    check_folder_of(page)
     runs, skipped = readable(paths)
     out.print(f"written: {write_page(runs, page, title, readout, skipped)}", markup=False, soft_wrap=True)
     if figures:
@@ -178,8 +180,7 @@ def form_of_predictions(as_csv: bool, as_json: bool, file: Path | None) -> str |
         raise UsageError(f"'{file}' says no form that predictions are written in: end it in .csv or .json")
     if asked and asked != [form]:
         raise UsageError(f"--{asked[0]} and '{file}' do not agree: end it in .{asked[0]}, or leave --{asked[0]} out")
-    if not file.parent.is_dir():
-        raise UsageError(f"cannot write {file}: there is no folder {file.parent}")
+    check_folder_of(file)
     return form
 
 

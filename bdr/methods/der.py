@@ -132,6 +132,6 @@ class DER(Method):
         self.auxiliary.lay_out({"classes": 0, "dim": 0})
         extractors = backbone_of(self.net)
         if extractors.gates.there:
-            # They are settled already, but after a training that had no second half.
-            settle_gates(extractors, extractors.gates.groups(), self.keep)
+            if not extractors.gates.settled:  # after a training that had no second half
+                settle_gates(extractors, extractors.gates.groups(), self.keep)
             prune(self.net)

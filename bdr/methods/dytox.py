@@ -73,8 +73,8 @@ class DyTox(Method):
         return [base, replace(tuning, draw="memory", train=TUNED, loss="balanced")]
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
-        """Neither biases nor norms do."""
-        return parameter.ndim > 1
+        """Neither biases nor norms do; those of the classifiers stand in rows, a token each."""
+        return parameter.ndim > 1 and not name.endswith(("scale", "shift"))
 
     def target(self, y: Tensor, like: Tensor) -> Tensor:
         """(B, K) what outputs are to be; mixtures are smoothed over the classes known by now, ids are not."""

@@ -81,6 +81,11 @@ class Gates(Resumable):
         """Open for good where the mask of a group says so, and shut elsewhere."""
         self.e.copy_(torch.cat(list(kept)) * 2 * SETTLED - SETTLED)
 
+    @property
+    def settled(self) -> bool:
+        """Momentum may still move a number or two on, but never back to where it learns."""
+        return self.there and bool((self.e.abs() > SETTLED / 2).all())
+
     def anneal(self, clock: Clock, s_max: float) -> None:
         self.s.copy_(steepness(clock, s_max))
 

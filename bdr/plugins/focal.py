@@ -2,10 +2,9 @@
 
     (1 - p)^gamma l,    p = exp(-l)                             equation 4, without its alpha
 
-l is the classification loss that it stands around, so p is the probability of the right class under cross-entropy, with
-a prior's offset where there is one. Under binary cross-entropy, added over the classes, p is the probability that all
-of its answers are right; under any other criterion, what the loss would be the negative logarithm of. The gradient
-flows through p too, as in the paper.
+l is the classification loss that it stands around, cross-entropy, so p is the probability of the right class, with a
+prior's offset where there is one. Criteria of other kinds are refused: a mean over yes-or-no answers is the logarithm
+of no such probability. The gradient flows through p too, as in the paper.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bdr.errors import BdrError
+from bdr.errors import BdrError, UsageError
 
 
 def now() -> str:
@@ -30,6 +30,12 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BdrError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def check_folder_of(file: Path) -> None:
+    """Before anything is made that is to be written there."""
+    if not file.parent.is_dir():
+        raise UsageError(f"cannot write {file}: there is no folder {file.parent}")
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

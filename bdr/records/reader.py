@@ -48,6 +48,16 @@ def read_info(path: Path) -> dict[str, Any]:
     return info
 
 
+def read_phases(path: Path) -> list[dict[str, Any]]:
+    file = path / "phases.jsonl"
+    lines = json_lines(file)
+    if not all(isinstance(line.get(key), kind) for line in lines for key, kind in OF_A_PHASE.items()):
+        raise damaged(file, f"a line without a usable {', '.join(OF_A_PHASE)}")
+    if not all(isinstance(line.get("old", 0), int) for line in lines):
+        raise damaged(file, "old is how many classes came before, a whole number")
+    return lines
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """What a run directory says, finished or not."""
@@ -63,7 +73,7 @@ class Run:
         path = Path(path)
         if not is_begun(path):
             raise UsageError(f"{path} is not a run: it has no run.json; name a folder that `bdr run` has written")
-        return cls(path, read_info(path), json_lines(path / "phases.jsonl"), is_done(path))
+        return cls(path, read_info(path), read_phases(path), is_done(path))
 
     @property
     def cut_short(self) -> bool:
@@ -157,18 +167,20 @@ def far_better(accuracy: Mapping[str, float], told: str) -> str | None:
     return best if accuracy[best] - accuracy[told] > FAR else None
 
 
-def open_whole(path: Path, begun: bool = False) -> Run:
-    """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
+def open_uncut(path: Path) -> Run:
+    """Open a run of which no phase was lost: what is asked of a model is looked up in its line."""
     run = Run.open(path)
     if run.cut_short:
         there = f"{len(run.phases)} of {len(run.info['phases'])} phases are there, and the run was done"
-        raise damaged(path / "phases.jsonl", f"{there}; see what can be saved with: bdr resume {path}")
+        raise damaged(run.path / "phases.jsonl", f"{there}; see what can be saved with: bdr resume {path}")
+    return run
+
+
+def open_whole(path: Path, begun: bool = False) -> Run:
+    """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
+    run = open_uncut(path)
     if not run.phases and not begun:
         raise BdrError(f"no finished phase yet; go on with: bdr resume {path}")
-    if not all(isinstance(line.get(key), kind) for line in run.phases for key, kind in OF_A_PHASE.items()):
-        raise damaged(path / "phases.jsonl", f"a line without a usable {', '.join(OF_A_PHASE)}")
-    if not all(isinstance(line.get("old", 0), int) for line in run.phases):
-        raise damaged(path / "phases.jsonl", "old is how many classes came before, a whole number")
     numbers = [line["phase"] for line in run.phases]
     if numbers != list(range(len(numbers))):
         found = f"the phases are {', '.join(map(str, numbers))} instead of 0 to {len(numbers) - 1}"

@@ -61,10 +61,18 @@ def _refuse_others(path: Path, info: dict[str, Any]) -> None:
 def _refuse_another_configuration(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
     if (there["fingerprint"], there["seed"]) == (here["fingerprint"], here["seed"]):
         return
-    pairs = {"seed": [there["seed"], here["seed"]], **differing([there["protocol"], here["protocol"]])}
+    own = {fact: [there[fact], here[fact]] for fact in ("title", "seed")}
+    same = there["title"] == here["title"]  # else they have other settings anyway
+    settings = differing([by_name(info.get("settings", {})) for info in (there, here)]) if same else {}
+    pairs = own | differing([there["protocol"], here["protocol"]]) | settings
     facts = [f"{fact} is {old} there and {new} here" for fact, (old, new) in pairs.items() if old != new]
     reasons = "; ".join(facts) or f"fingerprint {there['fingerprint']} there and {here['fingerprint']} here"
     raise UsageError(f"{path} belongs to another configuration: {reasons}. Choose another folder, or remove this one")
+
+
+def by_name(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """`bdr.m` and its like."""
+    return {f"{owner}.{name}": value for owner, mine in settings.items() for name, value in mine.items()}
 
 
 class RunWriter:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from bdr.errors import BdrError, UsageError
+from bdr.errors import UsageError
 from bdr.metrics import OverSeeds
 from bdr.records import Run, write_atomically
-from bdr.records.files import plain
+from bdr.records.files import check_folder_of, plain
 from bdr.report.latex import as_latex
 from bdr.report.sheets import Sheet, as_markdown, as_text
 from bdr.report.tables import COLUMNS, Comparison, as_json, comparison_sheets, run_sheet
@@ -97,6 +97,5 @@ def rounded(value: float | None, digits: int = DIGITS) -> float | None:
 
 
 def write_text(file: Path, text: str) -> None:
-    if not file.parent.is_dir():
-        raise BdrError(f"cannot write {file}: there is no folder {file.parent}")
+    check_folder_of(file)
     write_atomically(file, text)
