@@ -18,8 +18,9 @@ from bdr.data.pictures import Unreadable
 from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.evaluate import predict as predict_all
+from bdr.engine.experiment import Company
 from bdr.engine.listen import Listener, Several
-from bdr.engine.run import Company
+from bdr.engine.run import begin_run, resume_run
 from bdr.engine.step import choose_precision, set_precision
 from bdr.errors import UsageError
 from bdr.extension import plan_extension
@@ -126,7 +127,7 @@ def execute(
     else:
         command = command or f"bdr.run({plan.config.title!r})"
         with accompanied(plan, listener, stopping) as company:
-            plan.experiment.start(plan.info | {"command": command, "created": now()}, company)
+            begin_run(plan.experiment, plan.info | {"command": command, "created": now()}, company)
     return Result.of(path)
 
 
@@ -180,7 +181,7 @@ def resume(
 def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None) -> None:
     keep_root(plan)
     with accompanied(plan, listener, stopping) as company:
-        plan.experiment.resume(company)
+        resume_run(plan.experiment, company)
 
 
 def keep_root(plan: Plan) -> None:

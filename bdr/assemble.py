@@ -14,8 +14,8 @@ from bdr.data.images import DataSet, Images
 from bdr.data.memory import Memory, Quota
 from bdr.data.store import Store
 from bdr.describe import Extends, describe, first_phase_key
+from bdr.engine.experiment import Experiment
 from bdr.engine.learner import Learner
-from bdr.engine.run import Experiment
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError
 from bdr.loading import hold_out, image_shape, load_data, store_of

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bdr.config import Config
 from bdr.data.pool import held_of_each, images_drawn
+from bdr.engine.experiment import Experiment
 from bdr.engine.learner import Learner
-from bdr.engine.run import Experiment
 from bdr.records.speed import Step
 from bdr.types import Phase, Stage
 

@@ -22,6 +22,7 @@ from bdr.assemble import plan_run
 from bdr.cli import main
 from bdr.engine import checkpoint
 from bdr.engine.checkpoint import Checkpoints, Position, read_state
+from bdr.engine.course import Course
 from bdr.engine.listen import Listener
 from bdr.errors import Interrupted
 from bdr.methods import Method
@@ -116,11 +117,25 @@ def train(path, what=BDR, listener=None, **fields):
     return api.execute(plan(path, what, **fields), listener).path
 
 
+def execute_until(plan, there):
+    """A run that is asked to stop where `there` says so of its position."""
+    courses = []
+
+    class Followed(Course):
+        def __init__(self, *given):
+            super().__init__(*given)
+            courses.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bdr.engine.run.Course", Followed)
+        with pytest.raises(Interrupted, match="bdr resume"):
+            api.execute(plan, stopping=lambda: there(courses[-1].position))
+
+
 def train_until(position, path, what=BDR, **fields):
     """A run that is asked to stop right after it has saved itself at a position."""
     begun = plan(path, what, **fields)
-    with pytest.raises(Interrupted, match="bdr resume"):
-        api.execute(begun, stopping=lambda: begun.experiment.position == position)
+    execute_until(begun, lambda now: now == position)
     assert where(begun.experiment.path) == position
     return begun.experiment.path
 

@@ -15,9 +15,9 @@ import bdr
 from bdr import api
 from bdr.bench.cases import fits_of
 from bdr.config import changed
+from bdr.engine.course import Course
 from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.objective import Objective
-from bdr.engine.run import Experiment
 from bdr.errors import UsageError
 from bdr.nets import NETS, CosineHead, Levelled, LinearHead, Network, Teacher, TwoBranches
 from bdr.nets.aanet import ScaledConv
@@ -412,7 +412,7 @@ def test_a_run_stopped_anywhere_ends_where_the_whole_one_does(position, whole, t
 
 
 def test_the_turn_leaves_all_but_the_shares_as_it_is(tmp_path, monkeypatch):
-    alternate, changes = Experiment.alternate, []
+    alternate, changes = Course.alternate, []
 
     def watched(self, main, aside, epoch):
         before = {name: value.clone() for name, value in self.method.state_dict().items()}
@@ -420,7 +420,7 @@ def test_the_turn_leaves_all_but_the_shares_as_it_is(tmp_path, monkeypatch):
         after = self.method.state_dict()
         changes.append([name for name in before if not torch.equal(before[name], after[name])])
 
-    monkeypatch.setattr(Experiment, "alternate", watched)
+    monkeypatch.setattr(Course, "alternate", watched)
     train(tmp_path / "run", WHAT, phases=2, **MOVING)
     assert changes == [["net.backbone.aggregation"]] * 2
 

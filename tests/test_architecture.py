@@ -178,7 +178,7 @@ ENGINE = (
     *("step.precision", "step.optimizer", "step.eager", "step.compiled", "step.resting", "step.captured"),
     *("step.engines", "step"),
     *("fit", "checkpoint", "analyse", "evaluate"),
-    *("learner", "saving", "inherit", "recording", "run"),
+    *("learner", "saving", "inherit", "experiment", "recording", "course", "run"),
 )
 LOOKING = ("bdr.records", "bdr.metrics", "bdr.report", "bdr.watch.board", "bdr.commands.looking")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from runs import Loaded, arrays, lines, state, train
+from runs import Loaded, arrays, execute_until, lines, state, train
 from small import make_store
 from test_cli import typed
 
@@ -561,8 +561,7 @@ def stopped_after_a_phase(path):
     fields = {"root": "mine", "base": 2, "step": 1, "memory": "3/class", "net": "small", "size": 8, "device": "cpu"}
     config, _ = api.configure("ucir", "imagefolder", settings, fields)
     begun = api.plan_run(config, path, path)
-    with pytest.raises(Interrupted):
-        api.execute(begun, stopping=lambda: begun.experiment.position.phase == 1)
+    execute_until(begun, lambda now: now.phase == 1)
 
 
 def test_a_run_that_goes_on_from_a_folder_that_has_moved_is_looked_for_there_from_then_on(pictures):

@@ -29,8 +29,8 @@ from runs import (
 from bdr import api
 from bdr.cli import main
 from bdr.engine.checkpoint import Checkpoints, State
+from bdr.engine.course import Course
 from bdr.engine.listen import Listener
-from bdr.engine.run import Experiment
 from bdr.methods import METHODS
 from bdr.nets import Teacher
 from bdr.records import Run, RunWriter
@@ -360,7 +360,7 @@ def test_a_run_that_goes_on_holds_nothing_that_it_has_read_but_the_log_of_its_ep
 
 
 def test_a_run_that_goes_on_after_a_stage_holds_nothing_that_it_has_read(tmp_path, monkeypatch):
-    save = Experiment.save
+    save = Course.save
 
     def crash(self, *given):
         save(self, *given)
@@ -368,7 +368,7 @@ def test_a_run_that_goes_on_after_a_stage_holds_nothing_that_it_has_read(tmp_pat
             raise RuntimeError("a crash")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Experiment, "save", crash)
+        patch.setattr(Course, "save", crash)
         with pytest.raises(RuntimeError, match="a crash"):
             train(tmp_path / "run", OWN, **FLAT)
     assert where(tmp_path / "run") == Position(1, 1)
@@ -425,14 +425,14 @@ def test_a_crash_before_the_turn_of_an_epoch_costs_nothing(whole_turns, tmp_path
 
 def test_without_the_moments_of_the_other_stage_turns_end_elsewhere(whole_turns, tmp_path, monkeypatch):
     path = train_until(Position(1, 0, 1, 0), tmp_path / "run", TURNS, **FLAT)
-    restore = Experiment.restore
+    restore = Course.restore
 
     def without_the_other(self, state):
         """What alternates is not found under its name."""
         tensors = {name: value for name, value in state.tensors.items() if not name.startswith("alternate:")}
         restore(self, state._replace(tensors=tensors))
 
-    monkeypatch.setattr(Experiment, "restore", without_the_other)
+    monkeypatch.setattr(Course, "restore", without_the_other)
     api.resume(path)
     assert outcome(path)["checkpoint"] != outcome(whole_turns)["checkpoint"]
 
@@ -451,7 +451,7 @@ def test_moments_are_saved_under_the_names_that_checkpoints_have_always_had(tmp_
 
 
 def test_each_of_two_stages_that_take_turns_moves_what_it_names(tmp_path, monkeypatch):
-    states, alternate = [], Experiment.alternate
+    states, alternate = [], Course.alternate
 
     def watched(self, main, aside, epoch):
         states.append(copied(self.method))
@@ -461,7 +461,7 @@ def test_each_of_two_stages_that_take_turns_moves_what_it_names(tmp_path, monkey
         assert moving == {"backbone"}  # again, for the next epoch
         assert self.method.net.backbone.training
 
-    monkeypatch.setattr(Experiment, "alternate", watched)
+    monkeypatch.setattr(Course, "alternate", watched)
     train(tmp_path / "run", TURNS, phases=2, **FLAT)
     before, after, later, _ = states
     assert changed_parts(before, after) == {"head"}
@@ -494,7 +494,7 @@ def test_what_is_drawn_at_the_end_of_a_phase_is_the_same_after_a_crash_before_it
         raise RuntimeError("a crash")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Experiment, "end_phase", crash)
+        patch.setattr(Course, "end_phase", crash)
         with pytest.raises(RuntimeError, match="a crash"):
             train(tmp_path / "run", RESTLESS, **FLAT)
     assert where(tmp_path / "run") == Position(0, 2)

@@ -43,8 +43,11 @@ class Earlier(NamedTuple):
     state: State  # after its last phase
     exemplars: list[list[int]]  # of each class
 
-    def state_here(self) -> State:
-        return State(self.state.tensors, self.state.info | {"exemplars": self.exemplars})
+    def handed_over(self) -> State:
+        """Its state as one of these images; weights are not held twice while a run goes on."""
+        tensors = dict(self.state.tensors)
+        self.state.tensors.clear()
+        return State(tensors, self.state.info | {"exemplars": self.exemplars})
 
     def renumber(self, learner: Learner) -> None:
         """Tells plug-ins that remember single images which rows these are now."""

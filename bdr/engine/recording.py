@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from bdr.data.exemplars import checksums_of_classes, tell
-from bdr.data.store import Store
 from bdr.engine.analyse import Snapshots, gradient_norms
 from bdr.engine.checkpoint import save_model
 from bdr.engine.evaluate import measure, predict
+from bdr.engine.experiment import Experiment
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.listen import EpochLog, Listener
@@ -45,11 +45,11 @@ class Recording:
 
     writer: RunWriter
     listener: Listener
-    learner: Learner
-    test: Store
-    validation: Store | None
-    classes: Sequence[str]  # names, in order of arrival
-    keep: str  # whose models: "none", "last", "all"
+    experiment: Experiment
+
+    @property
+    def learner(self) -> Learner:
+        return self.experiment.learner
 
     def note(self, text: str) -> None:
         self.writer.log(text)
@@ -106,7 +106,7 @@ class Recording:
         """Predicts, stores the predictions, and measures what is said of a phase at once."""
         line: dict[str, Any] = {"phase": phase.index, "old": phase.old, "seen": phase.seen}
         boundaries = [(p.old, p.seen) for p in self.learner.phases[: phase.index + 1]]
-        for split, store in {"test": self.test, "val": self.validation}.items():
+        for split, store in {"test": self.experiment.test, "val": self.experiment.validation}.items():
             if store is not None:
                 found = predict(self.learner.method, store, phase.seen)
                 self.writer.predictions(phase.index, found.labels, found.readouts, split)
@@ -117,18 +117,18 @@ class Recording:
     def phase(self, phase: Phase, line: dict[str, Any], snapshots: Snapshots | None) -> None:
         """All that a phase leaves; its line comes last, for a phase that has one is whole."""
         memory, last = self.learner.memory, phase is self.learner.phases[-1]
-        self.writer.memory(phase.index, dict(zip(self.classes, memory.exemplars, strict=False)))
-        if last and self.keep != "none" and self.learner.method.extensible:
+        self.writer.memory(phase.index, dict(zip(self.experiment.classes, memory.exemplars, strict=False)))
+        if last and self.experiment.keep != "none" and self.learner.method.extensible:
             self.writer.exemplars(phase.index, self.told_exemplars(phase))
         if snapshots is not None:
             self.writer.snapshots(phase.index, snapshots.arrays())
-        if self.keep == "all" or (self.keep == "last" and last):
+        if self.experiment.keep == "all" or (self.experiment.keep == "last" and last):
             save_model(model_folder(self.writer.path, phase.index), self.learner.method)
         self.writer.phase(line)
 
     def told_exemplars(self, phase: Phase) -> dict[str, Any]:
         """For whoever extends this run on a data set whose rows are others."""
-        kept = tell(self.learner.train, self.learner.memory.exemplars)
-        told = {name: [each._asdict() for each in mine] for name, mine in zip(self.classes, kept, strict=False)}
-        tests = dict(zip(self.classes, checksums_of_classes(self.test, phase.seen), strict=False))
+        names, kept = self.experiment.classes, tell(self.learner.train, self.learner.memory.exemplars)
+        told = {name: [each._asdict() for each in mine] for name, mine in zip(names, kept, strict=False)}
+        tests = dict(zip(names, checksums_of_classes(self.experiment.test, phase.seen), strict=False))
         return {"exemplars": told, "tests": tests}
