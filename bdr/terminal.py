@@ -1,14 +1,15 @@
-"""The two streams of a terminal, what was typed at it, how a command is to go about it, and tables for it."""
+"""The two streams of a terminal, what is typed at it, before and meanwhile, how a command goes about it, and tables."""
 
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -17,13 +18,33 @@ from bdr.errors import UsageError
 if TYPE_CHECKING:
     from bdr.report import Comparison
 
-Stoppable = Callable[[], AbstractContextManager[Callable[[], bool]]]
 out = Console(highlight=False, emoji=False)  # `bad:Boom` is a name
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def command_line() -> str:
     return shlex.join(["bdr", *sys.argv[1:]])
+
+
+@contextmanager
+def stoppable() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM ask the run to save itself; a second Ctrl-C leaves at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        if asked:
+            print("bdr: left at once; the last checkpoint is kept", file=sys.stderr)
+            raise SystemExit(130)  # typer would take a KeyboardInterrupt for itself
+        asked.append(number)
+        below = "\n" if sys.stderr.isatty() else ""  # the bar, and ^C behind it
+        print(f"{below}stopping after this step, and saving ... (once more to leave at once)", file=sys.stderr)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
@@ -40,12 +61,11 @@ def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Where runs go, how many of them at a time, for how long, and who may stop them."""
+    """Where runs go, how many of them at a time, and for how long."""
 
     runs: Path
     jobs: int | None
     until: str | None
-    stoppable: Stoppable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 from test_cli import WHOLE, typed
 
-from bdr.cli.options import stoppable
 from bdr.display import Bar, Workload, duration
 from bdr.engine.listen import EpochLog
+from bdr.terminal import stoppable
 from bdr.types import Phase, Stage
 
 

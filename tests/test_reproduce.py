@@ -22,7 +22,7 @@ from bdr.paper.cost import workload
 from bdr.paper.found import gather
 from bdr.paper.mapping import DATA, DER_NOTE, EXTRACTOR, SPECS, Reason, Wanted, addition, as_printed, mapped, pruning
 from bdr.paper.only import parse_only
-from bdr.paper.reproduce import chosen, reproduce, run_all, unstoppable
+from bdr.paper.reproduce import chosen, reproduce, run_all
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.sheets import as_plain
 from bdr.paper.verdicts import base_of, judged
@@ -712,7 +712,7 @@ def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
 def test_what_is_missing_is_run_once_and_judged(folders, capsys, monkeypatch):
     ran = []
 
-    def train(config, stoppable):
+    def train(config):
         ran.append(config)
         record(folders / "runs" / f"run{len(ran)}", config, 69.0)
 
@@ -731,7 +731,7 @@ DIGITS = Wanted("ucir", "digits", (("base", 4), ("step", 3), ("memory", "3/class
 
 
 def test_a_run_is_really_trained(folders, capsys):
-    run_all([(DIGITS, 7)], Conditions(Path("runs"), 1, None, unstoppable), {"device": "cpu"})
+    run_all([(DIGITS, 7)], Conditions(Path("runs"), 1, None), {"device": "cpu"})
     runs, _ = find_runs(Path("runs"))
     assert [(run.seed, run.done, run.info["config"]["device"]) for run in runs] == [(7, True, "cpu")]
 
@@ -746,7 +746,7 @@ def test_several_at_once_are_the_same_runs(folders, monkeypatch):
     monkeypatch.setattr("bdr.sweep.run_sweep", run_sweep)
     one = mapped(cell("T2", "UCIR"))
     missing = [(DIGITS, 7), (one, 1994), (DIGITS, 8)]
-    two_at_once = Conditions(Path("runs"), 2, "26m", unstoppable)
+    two_at_once = Conditions(Path("runs"), 2, "26m")
     run_all(missing, two_at_once, {"root": "data"})
     assert asked == [wanted.config(seed, root="data") for wanted, seed in missing]
 

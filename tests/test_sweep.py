@@ -20,7 +20,6 @@ from runs import assert_equal, train, wait_until
 
 from bdr import api, sweep
 from bdr.assemble import plan_run
-from bdr.cli.options import stoppable
 from bdr.commands.upkeep import about_run
 from bdr.errors import BdrError, UsageError
 from bdr.overrides import as_typed, parse_setting
@@ -66,7 +65,7 @@ def swept(what, runs, fields=FIELDS, settings=SETTINGS, seeds=None, jobs=1, unti
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            conditions = Conditions(runs, jobs, until, stoppable)
+            conditions = Conditions(runs, jobs, until)
             sweep.run_sweep(what, sweep.Asked(typed(fields, settings), seeds), conditions, dry_run=dry_run)
         except BdrError as error:
             return error.exit_code, f"{said.getvalue()}bdr: {error}\n"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -115,24 +112,3 @@ def one_or_several(seed: int | None, seeds: str | None) -> list[int | None]:
     if seed is not None and seeds is not None:
         raise UsageError("give --seed or --seeds, not both")
     return [seed] if seeds is None else [*listed_seeds(seeds)]
-
-
-@contextmanager
-def stoppable() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM ask the run to save itself; a second Ctrl-C leaves at once."""
-    asked: list[int] = []
-
-    def ask(number: int, _: Any) -> None:
-        if asked:
-            typer.echo("bdr: left at once; the last checkpoint is kept", err=True)
-            raise SystemExit(130)  # typer would take a KeyboardInterrupt for itself
-        asked.append(number)
-        below = "\n" if sys.stderr.isatty() else ""  # the bar, and ^C behind it
-        typer.echo(f"{below}stopping after this step, and saving ... (once more to leave at once)", err=True)
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

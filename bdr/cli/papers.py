@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bdr.cli.options import AsJson, Device, Markdown, Root, RunsFolder, Until, stoppable
+from bdr.cli.options import AsJson, Device, Markdown, Root, RunsFolder, Until
 
 Only = Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')]
 Formula = Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, released or anchored.")]
@@ -60,7 +60,6 @@ def reproduce(
         dry_run=dry_run,
         as_json=json,
         markdown=markdown,
-        stoppable=stoppable,
     )
 
 

@@ -26,7 +26,6 @@ from bdr.cli.options import (
     Weights,
     listed_seeds,
     one_or_several,
-    stoppable,
     takes_fields,
     typed_fields,
 )
@@ -65,7 +64,6 @@ def run(
         runs=runs,
         print_config=print_config,
         dry_run=dry_run,
-        stoppable=stoppable,
     )
 
 
@@ -76,7 +74,7 @@ def resume(
     from bdr.commands.looking import places_now
     from bdr.commands.training import resume_run
 
-    resume_run(run, places_now(root, device, weights, engine), stoppable)
+    resume_run(run, places_now(root, device, weights, engine))
 
 
 def extend(
@@ -99,7 +97,7 @@ def extend(
     from bdr.commands.training import extend_run
 
     typed = typed_fields(set_, root=root, seed=seed, device=device)
-    extend_run(run, step, typed, folder=out, runs=runs, dry_run=dry_run, stoppable=stoppable)
+    extend_run(run, step, typed, folder=out, runs=runs, dry_run=dry_run)
 
 
 @takes_fields
@@ -120,7 +118,7 @@ def sweep(
     from bdr.terminal import Conditions
 
     asked = Asked(typed, None if seeds is None else listed_seeds(seeds))
-    run_sweep(what, asked, Conditions(runs, jobs, until, stoppable), dry_run=dry_run)
+    run_sweep(what, asked, Conditions(runs, jobs, until), dry_run=dry_run)
 
 
 def the_only_method(named: Sequence[str]) -> str | None:
@@ -176,7 +174,7 @@ def compare(
     fields = typed if first is None else {"base": first, **typed}
     asked = Asked(fields, None if seeds is None else listed_seeds(seeds))
     manner = Manner(check=check, dry_run=dry_run, as_json=json, markdown=markdown)
-    compare_plugins(method, with_, asked, Conditions(runs, jobs, until, stoppable), manner)
+    compare_plugins(method, with_, asked, Conditions(runs, jobs, until), manner)
 
 
 def demo(
@@ -186,4 +184,4 @@ def demo(
     """Compare CwD with and without BDR on handwritten digits, in two minutes on a CPU, and write a page."""
     from bdr.commands.training import run_demo
 
-    run_demo(out, listed_seeds(seeds), stoppable)
+    run_demo(out, listed_seeds(seeds))

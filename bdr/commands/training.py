@@ -17,7 +17,7 @@ from bdr.plan import Plan
 from bdr.recipes import configure
 from bdr.records import Run
 from bdr.records.speed import finished_runs
-from bdr.terminal import Stoppable, command_line, err, out
+from bdr.terminal import command_line, err, out, stoppable
 
 
 def configurations(
@@ -61,7 +61,6 @@ def run_seeds(
     runs: Path,
     print_config: bool,
     dry_run: bool,
-    stoppable: Stoppable,
 ) -> None:
     configs, notes = configurations(what, typed, file, seeds)
     if print_config:
@@ -78,7 +77,7 @@ def run_seeds(
             print_estimate(plan, finished)
             continue
         try:
-            train(plan, stoppable)
+            train(plan)
         except Interrupted as stop:
             raise with_seeds_left(stop, configs[place + 1 :]) from None
 
@@ -100,7 +99,7 @@ def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
     return Interrupted(f"{stop}; or type the same command again, which goes on and then does the seeds left: {seeds}")
 
 
-def train(plan: Plan, stoppable: Stoppable) -> api.Result:
+def train(plan: Plan) -> api.Result:
     """Runs a plan on the terminal, and shows what came of it."""
     listener = display(out)
     with stoppable() as stopping, closing(listener):
@@ -126,7 +125,7 @@ class closing:
         self.listener.run_ends()
 
 
-def resume_run(path: Path, places: Mapping[str, Any], stoppable: Stoppable) -> None:
+def resume_run(path: Path, places: Mapping[str, Any]) -> None:
     listener = display(out)
     with stoppable() as stopping, closing(listener):
         api.resume(path, listener=listener, stopping=stopping, **places)
@@ -141,7 +140,6 @@ def extend_run(
     folder: Path | None,
     runs: Path,
     dry_run: bool,
-    stoppable: Stoppable,
 ) -> None:
     plan, notes = plan_extension(path, None, step, typed.items(), out=folder, runs=runs)
     for note in notes:
@@ -149,10 +147,10 @@ def extend_run(
     if dry_run:
         print_estimate(plan, finished_runs(runs))
     else:
-        train(plan, stoppable)
+        train(plan)
 
 
-def run_demo(folder: Path, seeds: Sequence[int], stoppable: Stoppable) -> None:
+def run_demo(folder: Path, seeds: Sequence[int]) -> None:
     """CwD with and without BDR on digits: the table on the terminal, and the page."""
     import torch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, 
 from bdr.paper.verdicts import Judged, judge
 from bdr.plugins import PLUGINS
 from bdr.report.sheets import Sheet, as_markdown, as_rich
-from bdr.terminal import Conditions, Manner, Stoppable, err, out
+from bdr.terminal import Conditions, Manner, err, out
 
 RESULTS, RUNS = Path("results"), Path("runs")
 
@@ -82,7 +82,6 @@ def reproduce(
     dry_run: bool = False,
     as_json: bool = False,
     markdown: bool = False,
-    stoppable: Stoppable | None = None,
 ) -> None:
     """Says what the cells ask for, runs what is missing (not with `check` or `dry_run`), and prints the judgement."""
     manner = Manner(check=check, dry_run=dry_run, as_json=as_json, markdown=markdown)
@@ -94,7 +93,7 @@ def reproduce(
     if not (check or dry_run) and (missing := found.schedule.missing):
         manner.refuse_mixed_output(len(missing), f"then with --check {manner.form}; or add --dry-run")
         show(run_sheet(found.schedule), markdown=False)
-        run_all(missing, Conditions(runs, jobs, until, stoppable or unstoppable), machine(root, device))
+        run_all(missing, Conditions(runs, jobs, until), machine(root, device))
         found = answer(question)
     present(found, manner)
 
@@ -139,7 +138,7 @@ def run_all(missing: Sequence[tuple[Wanted, int]], conditions: Conditions, here:
     from bdr.commands.training import train
 
     for wanted, seed in missing:
-        train(plan_run(wanted.config(seed, **here), None, conditions.runs), conditions.stoppable)
+        train(plan_run(wanted.config(seed, **here), None, conditions.runs))
 
 
 def as_a_sweep(missing: Sequence[tuple[Wanted, int]], conditions: Conditions, here: dict[str, Any]) -> None:
@@ -156,15 +155,6 @@ def as_a_sweep(missing: Sequence[tuple[Wanted, int]], conditions: Conditions, he
 def grid_of(wanted: Wanted, seed: int, here: dict[str, Any]) -> dict[str, Any]:
     common = {"data": wanted.data, **dict(wanted.fields), **here}
     return {"runs": [wanted.spec], "common": common, "set": dict(wanted.settings), "seeds": [seed]}
-
-
-class unstoppable:
-    """For callers without a terminal: nobody asks the run to stop."""
-
-    def __enter__(self) -> Callable[[], bool]:
-        return lambda: False
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 def present(found: Answer, manner: Manner) -> None:

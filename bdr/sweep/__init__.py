@@ -19,7 +19,7 @@ from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import Planned, plan_sweep
 from bdr.sweep.view import Lines, failures_table, list_table, view
 from bdr.sweep.work import time_note
-from bdr.terminal import Conditions, command_line, err, out, print_comparison
+from bdr.terminal import Conditions, command_line, err, out, print_comparison, stoppable
 
 PAUSE = 0.2  # seconds between two looks at the runs
 GRACE = 60.0  # seconds that runs have for saving themselves
@@ -57,7 +57,7 @@ def train_all(planned: Sequence[Planned], conditions: Conditions, end: float | N
     cuda = any(run.cuda for run in planned)
     jobs = checked_jobs(conditions.jobs, cuda)
     at_once = min(jobs, sum(not run.done for run in planned))
-    with conditions.stoppable() as stopping, view(out) as lines:
+    with stoppable() as stopping, view(out) as lines:
         crew = Crew(planned, jobs, logs_folder(conditions.runs), environment(jobs, at_once, cuda), lines.tell)
         say_what_is_done(crew, lines)
         with mps.side_by_side(cuda and at_once > 1, lines.tell):
