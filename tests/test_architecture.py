@@ -175,7 +175,15 @@ RULES = {
 # Inside the engine each imports from those before it alone, from what a step is to what a run is.
 ENGINE = (
     *("listen", "objective"),
-    *("step.precision", "step.optimizer", "step.eager", "step.compiled", "step.resting", "step.captured"),
+    *(
+        "step.precision",
+        "step.optimizer",
+        "step.eager",
+        "step.compiled",
+        "step.resting",
+        "step.paired",
+        "step.captured",
+    ),
     *("step.engines", "step"),
     *("fit", "checkpoint", "analyse", "evaluate"),
     *("learner", "saving", "inherit", "experiment", "recording", "course", "run"),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bdr.engine.step.eager import EagerStep, Step
 from bdr.engine.step.optimizer import optimizer_tensors
+from bdr.engine.step.paired import Paired, paired_forms
 from bdr.engine.step.resting import Resting, resting_forms, running
 from bdr.nets.base import Frozen
 
@@ -26,7 +27,7 @@ class GraphStep:
         self.step, self.eager, self.optimizer, self.open = step, eager, eager.optimizer, step.open
         self.state = state_of(eager)
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.resting: list[Resting] = []  # held as long as the graph, which reads their weights
+        self.forms: list[Resting | Paired] = []  # held as long as the graph, which reads the weights of some
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -38,8 +39,8 @@ class GraphStep:
 
     def __call__(self) -> None:
         if self.graph is None:
-            self.resting = resting_forms(self.eager)
-            with running(self.resting), frozen_aside(self.eager):
+            self.forms = [*resting_forms(self.eager), *paired_forms(self.eager)]
+            with running(self.forms), frozen_aside(self.eager):
                 self.graph = self.capture()
         self.graph.replay()
 

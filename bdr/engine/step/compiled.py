@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +23,7 @@ class CompiledStep:
 
     def __init__(self, step: EagerStep) -> None:
         self.step = step
-        # The weights of a backbone are cast one by one; side by side, many such small kernels become one.
-        options = {"combo_kernels": True} if step.store.device.type == "cuda" else None
+        options = compiling_for(step.store.device)
         for module in (part for root in step.objective.parts for part in backbone_parts(root)):
             if module._compiled_call_impl is None:
                 module.compile(dynamic=False, options=options)
@@ -48,6 +48,11 @@ class CompiledStep:
     def __call__(self) -> None:
         with torch.compiler.set_stance("default"), fusing(), tried_convolutions():
             self.step()
+
+
+def compiling_for(device: torch.device) -> dict[str, Any] | None:
+    """The weights of a backbone are cast one by one; side by side, many such small kernels become one."""
+    return {"combo_kernels": True} if device.type == "cuda" else None
 
 
 def backbone_parts(module: nn.Module) -> Iterator[nn.Module]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from bdr.engine.step.compiled import backbone_parts
 from bdr.engine.step.eager import EagerStep
@@ -105,8 +105,17 @@ def resting_forms(step: EagerStep) -> list[Resting]:
     return [Resting(net, torch.bfloat16) for net in found]
 
 
+class Form(Protocol):
+    """Another way to call a network."""
+
+    @property
+    def net(self) -> nn.Module: ...
+
+    def __call__(self, x: Tensor) -> Features: ...
+
+
 @contextlib.contextmanager
-def running(forms: Sequence[Resting]) -> Iterator[None]:
+def running(forms: Sequence[Form]) -> Iterator[None]:
     """Inside, networks are called in these forms of theirs; compiled ones too."""
     before = [form.net._compiled_call_impl for form in forms]
     for form in forms:

@@ -1,0 +1,127 @@
+"""Two narrow branches as one network, as a captured step runs them.
+
+    | w_stable     0     |
+    |    0     w_plastic |
+
+Matrix units take 32 channels at once, and 16 are no quicker: the same convolution of both branches is one of twice the
+width, in which each sees its own channels alone. The first of a level reads what both read, and has no zeros. Batch
+norms stand side by side. Wide levels would do the zeros' work in earnest, and are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bdr.engine.step.compiled import backbone_parts, compiling_for
+from bdr.engine.step.eager import EagerStep
+from bdr.nets.aanet import ScaledConv, TwoBranches, mixed
+from bdr.nets.base import BatchNorm, Features, Level
+from bdr.nets.resnet_cifar import BasicBlock, ResNet
+
+NARROW = 32  # channels of one branch
+STATISTICS = ("running_mean", "running_var")
+
+
+def paired_forward(net: TwoBranches, x: Tensor) -> Features:
+    """What the network says, level by level."""
+    maps = []
+    for index in range(net.depth):
+        x, seen = paired_level(net, index, x) if is_narrow(net, index) else net.level(index, x)
+        maps.append(seen)
+    return Features(x, tuple(maps) if net.keeps_maps else ())
+
+
+def is_narrow(net: TwoBranches, index: int) -> bool:
+    return int(net.plastic.stages[index][-1].bn2.num_features) <= NARROW  # type: ignore[union-attr, index]
+
+
+def paired_level(net: TwoBranches, index: int, x: Tensor) -> Level:
+    one, other = net.stable, net.plastic
+    assert isinstance(one, ResNet)
+    assert isinstance(other, ResNet)
+    if index == 0:
+        x = F.relu(normed(one.bn, other.bn, convolved(one.stem, other.stem, x, shared=True)))
+    for place, (mine, theirs) in enumerate(zip(one.stages[index], other.stages[index], strict=True)):  # type: ignore[call-overload]
+        x = paired_block(mine, theirs, x, shared=index > 0 and place == 0)
+    ends = [ended(other, index, half) for half in x.chunk(2, 1)]
+    share = net.aggregation[index]
+    seen = mixed(share, ends[0].map, ends[1].map) if net.keeps_maps else ends[1].map
+    return Level(mixed(share, ends[0].x, ends[1].x), seen)
+
+
+def ended(net: ResNet, index: int, x: Tensor) -> Level:
+    return Level(F.relu(x), x) if index < net.depth - 1 else Level.last(x, net.last_relu)
+
+
+def paired_block(one: BasicBlock, other: BasicBlock, x: Tensor, shared: bool) -> Tensor:
+    y = F.relu(normed(one.bn1, other.bn1, convolved(one.conv1, other.conv1, x, shared)))
+    y = normed(one.bn2, other.bn2, convolved(one.conv2, other.conv2, y, shared=False))
+    if len(other.shortcut):
+        y = y + normed(one.shortcut[1], other.shortcut[1], convolved(one.shortcut[0], other.shortcut[0], x, shared))
+    else:
+        y = y + (torch.cat([x, x], 1) if shared else x)
+    return F.relu(y) if other.last_relu else y
+
+
+def convolved(one: nn.Module, other: nn.Module, x: Tensor, shared: bool) -> Tensor:
+    """Both convolutions at once: of channels that both read, or of those of each, side by side."""
+    first, second, like = filters(one), filters(other), plain(other)
+    if not shared:
+        width = first.shape[1]
+        first, second = F.pad(first, (0, 0, 0, 0, 0, width)), F.pad(second, (0, 0, 0, 0, width, 0))
+    return F.conv2d(x, torch.cat([first, second]), None, like.stride, like.padding)
+
+
+def plain(conv: nn.Module) -> nn.Conv2d:
+    found = conv.conv if isinstance(conv, ScaledConv) else conv
+    assert isinstance(found, nn.Conv2d)
+    return found
+
+
+def filters(conv: nn.Module) -> Tensor:
+    return conv.conv.weight * conv.scale if isinstance(conv, ScaledConv) else plain(conv).weight
+
+
+def normed(one: nn.Module, other: nn.Module, x: Tensor) -> Tensor:
+    """Both batch norms at once; what they keep of the statistics goes back to each."""
+    assert isinstance(other, BatchNorm)
+    pairs = [(getattr(one, name), getattr(other, name)) for name in (*STATISTICS, "weight", "bias")]
+    mean, var, weight, bias = (torch.cat(pair) for pair in pairs)
+    y = F.batch_norm(x, mean, var, weight, bias, other.training, other.momentum or 0.0, other.eps)
+    if other.training:
+        for kept, pair in zip((mean, var), pairs, strict=False):
+            for own, half in zip(pair, kept.chunk(2), strict=True):
+                own.copy_(half)
+    return y
+
+
+class Paired:
+    """Called as the network is, and says the same; of weights as they are at each call."""
+
+    def __init__(self, net: TwoBranches) -> None:
+        self.net = net
+        self.run: Callable[[TwoBranches, Tensor], Features] = paired_forward
+        if net._compiled_call_impl is not None:
+            self.run = torch.compile(paired_forward, dynamic=False, options=compiling_for(net.aggregation.device))
+
+    def __call__(self, x: Tensor) -> Features:
+        return self.run(self.net, x)
+
+
+def paired_forms(step: EagerStep) -> list[Paired]:
+    """One for every network of two branches with a narrow level. What is derived from such may do otherwise."""
+    parts = dict.fromkeys(part for root in step.objective.parts for part in backbone_parts(root))
+    return [Paired(part) for part in parts if type(part) is TwoBranches and can_be_paired(part)]
+
+
+def can_be_paired(net: TwoBranches) -> bool:
+    """Two residual networks that have the same to do with their statistics."""
+    if type(net.stable) is not ResNet or type(net.plastic) is not ResNet:
+        return False
+    norms = [[part for part in branch.modules() if isinstance(part, BatchNorm)] for branch in (net.stable, net.plastic)]
+    same = all(one.training == other.training for one, other in zip(*norms, strict=True))
+    return same and any(is_narrow(net, index) for index in range(net.depth))
