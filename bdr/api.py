@@ -91,7 +91,7 @@ def run(
     name = data if isinstance(data, str) else None if given is None else given.name
     config, notes = configure(what, name, checked_settings(set), fields)
     plan = plan_run(config, Path(out) if out else None, Path(runs), given)
-    tell(listener, notes)
+    tell(listener, [*notes, *plan.notes])
     return execute(plan, listener)
 
 

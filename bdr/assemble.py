@@ -57,11 +57,16 @@ def choose_device(name: str) -> torch.device:
 
 def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> list[Stage]:
     """The stages of a phase as they will run: the method's, with what is set for single ones, as plug-ins draw them."""
-    declared = method.stages(phase, config.stage)
-    stages = [with_stage_settings(stage, config.stages.get(stage.name, {}))[0] for stage in declared]
+    stages = [stage for stage, _ in set_stages(config, method, phase)]
     for plugin in plugins:
         stages = plugin.stages(phase, stages)
     return [with_alternate_settings(config, stage) for stage in stages]
+
+
+def set_stages(config: Config, method: Method, phase: Phase) -> list[tuple[Stage, list[str]]]:
+    """The method's stages with what is set for single ones, each with what was adapted in it, as sentences."""
+    declared = method.stages(phase, config.stage)
+    return [with_stage_settings(stage, config.stages.get(stage.name, {})) for stage in declared]
 
 
 def with_alternate_settings(config: Config, stage: Stage) -> Stage:
@@ -185,7 +190,8 @@ def plan_run(
         code=info["code"],
         own_code=info.get("own_code", {}),
     )
-    plan = Plan(config, experiment, info)
+    said = [note for phase in made.phases for _, notes in set_stages(config, made.method, phase) for note in notes]
+    plan = Plan(config, experiment, info, tuple(dict.fromkeys(said)))
     return replace(plan, info=info | {"work": plan.work()})  # whoever reads the record knows how much is left
 
 

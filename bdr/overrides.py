@@ -80,7 +80,7 @@ def laid_over(name: str, layers: Sequence[Mapping[str, Any]]) -> tuple[dict[str,
         meant |= {field: fields.get("epochs") for field in SCALED if field in layer}
     scaled = {field: moved(fields[field], fields["epochs"], epochs) for field, epochs in meant.items() if epochs}
     notes = [
-        f"stage.{name}.{field} scaled with the epochs: {fields[field]} -> {value}"
+        f"{name}.{field} scaled with the epochs: {fields[field]} -> {value}"
         for field, value in scaled.items()
         if value != fields[field]
     ]

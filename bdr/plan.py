@@ -23,6 +23,7 @@ class Plan:
     config: Config
     experiment: Experiment
     info: dict[str, Any]
+    notes: tuple[str, ...] = ()  # what was adapted in stages that the method declares, as sentences
 
     @property
     def learner(self) -> Learner:

@@ -6,7 +6,7 @@ import pytest
 from runs import TwoStages, plan
 
 from bdr import api
-from bdr.assemble import stages_of
+from bdr.assemble import set_stages, stages_of
 from bdr.errors import UsageError
 from bdr.plugins import Plugin
 from bdr.types import Phase, Stage
@@ -114,3 +114,12 @@ def test_the_workload_is_what_the_epochs_train_on(tmp_path):
         assert planned <= images < planned + 2 * 5  # the last batch of each of two epochs is filled
     assert told == [found.workload()]
     assert Stage() not in found.learner.stages[0]
+
+
+def test_what_is_scaled_in_a_stage_that_a_method_declares_is_said(tmp_path):
+    found = plan(tmp_path / "run", "der")
+    assert found.notes == ()
+    config, _ = api.configure("der", "cifar100", [("stage.epochs", 34), ("stage.balanced.epochs", 12)])
+    (_, first), (_, second) = set_stages(config, found.experiment.method, Phase(1, 50, 60))
+    assert first == []
+    assert second == ["balanced.drops scaled with the epochs: (3,) -> (6,)"]

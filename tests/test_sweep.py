@@ -138,6 +138,9 @@ def test_drops_of_a_grid_are_scaled_with_epochs_that_are_typed(tmp_path):
     file = grid_file(tmp_path, runs=["ucir"], set={"stage.epochs": 4, "stage.drops": [2]})
     (run,) = planned([file], settings=["stage.epochs=8"])
     assert {"stage.epochs=8", "stage.drops=[4]"} <= set(run.words)
+    file = grid_file(tmp_path, runs=["der"], set={"stage.balanced.epochs": 4, "stage.balanced.drops": [2]})
+    (run,) = planned([file], settings=["stage.balanced.epochs=8"])
+    assert {"stage.balanced.epochs=8", "stage.balanced.drops=[4]"} <= set(run.words)
 
 
 def test_files_methods_and_recipes_go_together(tmp_path):

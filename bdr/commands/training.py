@@ -73,6 +73,8 @@ def run_seeds(
     finished = finished_runs(runs) if dry_run else []
     for place, config in enumerate(configs):
         plan = plan_run(config, path, runs)
+        for note in () if place else plan.notes:
+            err.print(note, markup=False)
         if dry_run:
             print_estimate(plan, finished)
             continue

@@ -70,6 +70,7 @@ def plan_sweep(wishes: Sequence[Wish], runs: Path) -> tuple[list[Planned], list[
     # A CUDA context in this process would hold memory, and stay outside of MPS, for as long as the sweep lasts.
     find = facts_elsewhere if may_use_cuda(config for _, config in labelled) else facts_of
     found = find(labelled, runs)
+    notes = list(dict.fromkeys([*notes, *(note for facts in found for note in facts["notes"])]))
     planned = [made_of(*each, facts, runs) for each, facts in zip(made.values(), found, strict=True)]
     check_folders(planned)
     return planned, notes
@@ -113,6 +114,7 @@ def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
         "shared": None if experiment.shared is None else str(experiment.shared),
         "step": step_of(plan),
         "images": [sum(of_phase) for of_phase in plan.workload()],
+        "notes": list(plan.notes),
         "other_code": other_code(plan, there) if there else [],
         "other_library": bool(there and about_library(there)),
     }
@@ -163,7 +165,9 @@ def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
     named = wish.settings
     data = ["--data", named.pop("data")] if named.get("data") is not None else []
     # Those that a file gave may have been scaled with epochs that were typed.
-    named |= {f"stage.{name}": getattr(config.stage, name) for name in SCALED if f"stage.{name}" in named}
+    now = {f"stage.{name}": getattr(config.stage, name) for name in SCALED}
+    now |= {f"stage.{stage}.{name}": value for stage, mine in config.stages.items() for name, value in mine.items()}
+    named |= {name: value for name, value in now.items() if name in named}
     settings = [f"{name}={as_typed(value)}" for name, value in named.items()]
     chosen = ["--seed", str(config.seed), "--runs", str(runs)]
     return ["run", wish.what, *data, *chosen, *(word for setting in settings for word in ("--set", setting))]
