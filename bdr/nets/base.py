@@ -78,7 +78,7 @@ class Level(NamedTuple):
     """What a level of a backbone makes of what the one before it has made."""
 
     x: Tensor  # what the next level reads; of the last one, the pooled features (B, D)
-    map: Tensor  # (B, C, H, W) before its last ReLU
+    map: Tensor  # (B, C, H, W) before its last ReLU, where maps are kept
 
     @classmethod
     def last(cls, x: Tensor, relu: bool) -> Level:

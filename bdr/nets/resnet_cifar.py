@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,6 +12,37 @@ from torch import Tensor, nn
 from bdr.nets.base import BatchNorm, Divisible, Level
 from bdr.nets.prunable import Layer, Prunable, initialise
 from bdr.types import ImageShape
+
+
+class Layered(Protocol):
+    """What makes a layer of a convolution and its batch norm: relu(gate norm(conv(x)) + beside).
+
+    A network is told once, layer by layer; whoever can compute its layers in another way does so by another of these.
+    """
+
+    def __call__(
+        self,
+        conv: nn.Conv2d,
+        norm: BatchNorm,
+        x: Tensor,
+        gate: Tensor | None = None,
+        beside: Tensor | None = None,
+        relu: bool = True,
+    ) -> Tensor: ...
+
+
+def layered(
+    conv: nn.Conv2d,
+    norm: BatchNorm,
+    x: Tensor,
+    gate: Tensor | None = None,
+    beside: Tensor | None = None,
+    relu: bool = True,
+) -> Tensor:
+    """As it reads."""
+    y = norm(conv(x), gate)
+    y = y if beside is None else y + beside
+    return F.relu(y) if relu else y
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -29,17 +61,18 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), BatchNorm(outputs))
         self.last_relu, self.gamma = last_relu, 1.0
 
-    def forward(self, x: Tensor, inner: Tensor | None = None, stream: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, inner: Tensor | None = None, stream: Tensor | None = None, layer: Layered = layered
+    ) -> Tensor:
         """Gates stand on the channels inside, and on those that a stage adds up: once on each summand."""
-        y = F.relu(self.bn1(self.conv1(x), inner))
-        y = self.bn2(self.conv2(y), stream) + self.beside(x, stream)
-        return F.relu(y) if self.last_relu else y
+        y = layer(self.conv1, self.bn1, x, inner)
+        return layer(self.conv2, self.bn2, y, stream, self.beside(x, stream, layer), self.last_relu)
 
-    def beside(self, x: Tensor, stream: Tensor | None) -> Tensor:
+    def beside(self, x: Tensor, stream: Tensor | None, layer: Layered) -> Tensor:
         if not len(self.shortcut):
             return x
         conv, norm = self.shortcut
-        return norm(conv(x), stream)
+        return layer(conv, norm, x, stream, relu=False)  # type: ignore[arg-type]
 
     def layers(self, inputs: int, inner: int, stream: int) -> list[Layer]:
         """Its convolutions, between the groups of channels that it reads, has inside and adds to."""
@@ -64,7 +97,7 @@ class LastStage(nn.Module):
 class ResNet(Prunable, Divisible):
     """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling.
 
-    A stage ends before its last ReLU, where its map is taken. The stem belongs to the first level, pooling to the last.
+    A stage ends before its last ReLU where its map is kept. The stem belongs to the first level, pooling to the last.
     All that a stage adds up is one group of channels, the stem's with the first stage's; what is inside a block is a
     group of its own.
     """
@@ -85,7 +118,7 @@ class ResNet(Prunable, Divisible):
         inputs = widths[0]
         for i, width in enumerate(widths):
             stage = [BasicBlock(inputs if b == 0 else width, width, 2 if i and b == 0 else 1) for b in range(blocks)]
-            stage[-1].last_relu = False
+            stage[-1].last_relu = (i < len(widths) - 1 or last_relu) and not maps  # else behind the map
             self.stages.append(nn.Sequential(*stage))
             inputs = width
         self.apply(initialise)
@@ -106,18 +139,18 @@ class ResNet(Prunable, Divisible):
             found += block.layers(max(0, stage - 1) if first else stage, len(self.stages) + place, stage)
         return found
 
-    def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None) -> Level:
+    def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None, layer: Layered = layered) -> Level:
         stage = self.stages[index]
         stream, inner = self.gates_of(index, gates)
-        x = x if index else F.relu(self.bn(self.stem(x), stream))
+        x = x if index else layer(self.stem, self.bn, x, stream)
         for block, gate in zip(stage, inner, strict=True):  # type: ignore[call-overload]
-            x = block(x, gate, stream)
+            x = block(x, gate, stream, layer)
         if index < self.depth - 1:
-            return Level(F.relu(x), x)
-        return Level.last(x, self.last_relu)
+            return Level(F.relu(x) if self.keeps_maps else x, x)
+        return Level.last(x, self.last_relu and self.keeps_maps)
 
     def last_level(self) -> LastStage:
-        return LastStage(copy.deepcopy(self.stages[-1]), self.last_relu)
+        return LastStage(copy.deepcopy(self.stages[-1]), self.last_relu and self.keeps_maps)
 
     def gates_of(self, index: int, gates: Sequence[Tensor] | None) -> tuple[Tensor | None, Sequence[Tensor | None]]:
         """Of what a stage adds up, and of what is inside each of its blocks."""

@@ -20,7 +20,7 @@ from bdr.engine.step.compiled import backbone_parts, compiling_for
 from bdr.engine.step.eager import EagerStep
 from bdr.nets.aanet import ScaledConv, TwoBranches, mixed
 from bdr.nets.base import BatchNorm, Features, Level
-from bdr.nets.resnet_cifar import BasicBlock, ResNet
+from bdr.nets.resnet_cifar import ResNet
 
 NARROW = 32  # channels of one branch
 STATISTICS = ("running_mean", "running_var")
@@ -40,31 +40,29 @@ def is_narrow(net: TwoBranches, index: int) -> bool:
 
 
 def paired_level(net: TwoBranches, index: int, x: Tensor) -> Level:
-    one, other = net.stable, net.plastic
-    assert isinstance(one, ResNet)
-    assert isinstance(other, ResNet)
-    if index == 0:
-        x = F.relu(normed(one.bn, other.bn, convolved(one.stem, other.stem, x, shared=True)))
-    for place, (mine, theirs) in enumerate(zip(one.stages[index], other.stages[index], strict=True)):  # type: ignore[call-overload]
-        x = paired_block(mine, theirs, x, shared=index > 0 and place == 0)
-    ends = [ended(other, index, half) for half in x.chunk(2, 1)]
+    """Told by the plastic branch; of its layers, each is made with its partner in the stable one."""
+    assert isinstance(net.stable, ResNet)
+    assert isinstance(net.plastic, ResNet)
+    partners = {id(theirs.conv): mine for mine, theirs in zip(net.stable.layers(), net.plastic.layers(), strict=True)}
+
+    def layer(
+        conv: nn.Conv2d,
+        norm: BatchNorm,
+        x: Tensor,
+        gate: Tensor | None = None,
+        beside: Tensor | None = None,
+        relu: bool = True,
+    ) -> Tensor:
+        partner, shared = partners[id(conv)], x.shape[1] == conv.in_channels
+        y = normed(partner.norm, norm, convolved(partner.conv, conv, x, shared))
+        if beside is not None:
+            y = y + (beside if beside.shape == y.shape else torch.cat([beside, beside], 1))
+        return F.relu(y) if relu else y
+
+    both = net.plastic.level(index, x, layer=layer)
     share = net.aggregation[index]
-    seen = mixed(share, ends[0].map, ends[1].map) if net.keeps_maps else ends[1].map
-    return Level(mixed(share, ends[0].x, ends[1].x), seen)
-
-
-def ended(net: ResNet, index: int, x: Tensor) -> Level:
-    return Level(F.relu(x), x) if index < net.depth - 1 else Level.last(x, net.last_relu)
-
-
-def paired_block(one: BasicBlock, other: BasicBlock, x: Tensor, shared: bool) -> Tensor:
-    y = F.relu(normed(one.bn1, other.bn1, convolved(one.conv1, other.conv1, x, shared)))
-    y = normed(one.bn2, other.bn2, convolved(one.conv2, other.conv2, y, shared=False))
-    if len(other.shortcut):
-        y = y + normed(one.shortcut[1], other.shortcut[1], convolved(one.shortcut[0], other.shortcut[0], x, shared))
-    else:
-        y = y + (torch.cat([x, x], 1) if shared else x)
-    return F.relu(y) if other.last_relu else y
+    seen = mixed(share, *both.map.chunk(2, 1)) if net.keeps_maps else both.map
+    return Level(mixed(share, *both.x.chunk(2, 1)), seen)
 
 
 def convolved(one: nn.Module, other: nn.Module, x: Tensor, shared: bool) -> Tensor:

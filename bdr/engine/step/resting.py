@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from bdr.engine.step.compiled import backbone_parts
 from bdr.engine.step.eager import EagerStep
-from bdr.nets.base import Features, Frozen, Network
+from bdr.nets.base import BatchNorm, Features, Frozen, Network
 from bdr.nets.prunable import Layer
-from bdr.nets.resnet_cifar import BasicBlock, ResNet
+from bdr.nets.resnet_cifar import ResNet
 
 UNIT = 16  # channels that matrix units take at once in bfloat16
 
@@ -73,22 +73,26 @@ class Resting:
 
     def __call__(self, x: Tensor) -> Features:
         net, maps = self.net, []
-        x = self.folded[net.stem].relu(x.to(self.dtype, memory_format=torch.channels_last))
-        for place, stage in enumerate(net.stages):
-            blocks: list[BasicBlock] = list(stage)  # type: ignore[call-overload]
-            for block in blocks[:-1]:
-                x = self.block(block, x, relu=True)
-            relu = place < net.depth - 1 or net.last_relu
-            x = self.block(blocks[-1], x, relu and not net.keeps_maps)
-            if net.keeps_maps:
-                maps.append(x[:, : net.widths[place]])
-                x = F.relu(x) if relu else x
-        return Features(Features.of(x).pooled[:, : net.dim], tuple(maps))
+        x = x.to(self.dtype, memory_format=torch.channels_last)
+        for index in range(net.depth):
+            x, seen = net.level(index, x, layer=self.layer)
+            maps.append(seen[:, : net.widths[index]])
+        return Features(x[:, : net.dim], tuple(maps) if net.keeps_maps else ())
 
-    def block(self, block: BasicBlock, x: Tensor, relu: bool) -> Tensor:
-        beside = self.folded[block.shortcut[0]](x) if len(block.shortcut) else x  # type: ignore[index]
-        inside, last = self.folded[block.conv1].relu(x), self.folded[block.conv2]
-        return last.add_relu(inside, beside) if relu else last(inside).add_(beside)
+    def layer(
+        self,
+        conv: nn.Conv2d,
+        norm: BatchNorm,
+        x: Tensor,
+        gate: Tensor | None = None,
+        beside: Tensor | None = None,
+        relu: bool = True,
+    ) -> Tensor:
+        assert gate is None, "a network at rest has none"
+        folded = self.folded[conv]
+        if not relu:
+            return folded(x) if beside is None else folded(x).add_(beside)
+        return folded.relu(x) if beside is None else folded.add_relu(x, beside)
 
 
 def resting_forms(step: EagerStep) -> list[Resting]:
