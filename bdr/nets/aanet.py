@@ -22,8 +22,12 @@ class ScaledConv(nn.Module):
         self.conv = conv
         self.conv.weight.requires_grad_(False)
 
+    @property
+    def weight(self) -> Tensor:
+        return self.conv.weight * self.scale
+
     def forward(self, x: Tensor) -> Tensor:
-        return self.conv._conv_forward(x, self.conv.weight * self.scale, self.conv.bias)
+        return self.conv._conv_forward(x, self.weight, self.conv.bias)
 
 
 def scale_convolutions(module: nn.Module) -> None:
@@ -71,10 +75,12 @@ class TwoBranches(Levelled):
         plastic = self.plastic.level(index, x)
         if self.stable is None:
             return plastic
-        stable, share = self.stable.level(index, x), self.aggregation[index]
-        seen = mixed(share, stable.map, plastic.map) if self.keeps_maps else plastic.map
-        return Level(mixed(share, stable.x, plastic.x), seen)
+        return self.mixed(index, self.stable.level(index, x), plastic)
 
+    def mixed(self, index: int, stable: Level, plastic: Level) -> Level:
+        share = self.aggregation[index]
 
-def mixed(share: Tensor, stable: Tensor, plastic: Tensor) -> Tensor:
-    return share * stable + (1 - share) * plastic
+        def mix(one: Tensor, other: Tensor) -> Tensor:
+            return share * one + (1 - share) * other
+
+        return Level(mix(stable.x, plastic.x), mix(stable.map, plastic.map) if self.keeps_maps else plastic.map)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bdr.engine.step.compiled import backbone_parts, compiling_for
 from bdr.engine.step.eager import EagerStep
-from bdr.nets.aanet import ScaledConv, TwoBranches, mixed
+from bdr.nets.aanet import TwoBranches
 from bdr.nets.base import BatchNorm, Features, Level
 from bdr.nets.resnet_cifar import ResNet
 
@@ -60,33 +60,21 @@ def paired_level(net: TwoBranches, index: int, x: Tensor) -> Level:
         return F.relu(y) if relu else y
 
     both = net.plastic.level(index, x, layer=layer)
-    share = net.aggregation[index]
-    seen = mixed(share, *both.map.chunk(2, 1)) if net.keeps_maps else both.map
-    return Level(mixed(share, *both.x.chunk(2, 1)), seen)
+    stable, plastic = (Level(*halves) for halves in zip(both.x.chunk(2, 1), both.map.chunk(2, 1), strict=True))
+    return net.mixed(index, stable, plastic)
 
 
-def convolved(one: nn.Module, other: nn.Module, x: Tensor, shared: bool) -> Tensor:
+def convolved(one: nn.Conv2d, other: nn.Conv2d, x: Tensor, shared: bool) -> Tensor:
     """Both convolutions at once: of channels that both read, or of those of each, side by side."""
-    first, second, like = filters(one), filters(other), plain(other)
+    first, second = one.weight, other.weight
     if not shared:
         width = first.shape[1]
         first, second = F.pad(first, (0, 0, 0, 0, 0, width)), F.pad(second, (0, 0, 0, 0, width, 0))
-    return F.conv2d(x, torch.cat([first, second]), None, like.stride, like.padding)
+    return F.conv2d(x, torch.cat([first, second]), None, other.stride, other.padding)
 
 
-def plain(conv: nn.Module) -> nn.Conv2d:
-    found = conv.conv if isinstance(conv, ScaledConv) else conv
-    assert isinstance(found, nn.Conv2d)
-    return found
-
-
-def filters(conv: nn.Module) -> Tensor:
-    return conv.conv.weight * conv.scale if isinstance(conv, ScaledConv) else plain(conv).weight
-
-
-def normed(one: nn.Module, other: nn.Module, x: Tensor) -> Tensor:
+def normed(one: BatchNorm, other: BatchNorm, x: Tensor) -> Tensor:
     """Both batch norms at once; what they keep of the statistics goes back to each."""
-    assert isinstance(other, BatchNorm)
     pairs = [(getattr(one, name), getattr(other, name)) for name in (*STATISTICS, "weight", "bias")]
     mean, var, weight, bias = (torch.cat(pair) for pair in pairs)
     y = F.batch_norm(x, mean, var, weight, bias, other.training, other.momentum or 0.0, other.eps)
