@@ -22,9 +22,10 @@ from bdr.engine.experiment import Company
 from bdr.engine.listen import Listener, Several
 from bdr.engine.run import begin_run, resume_run
 from bdr.engine.step import choose_precision, set_precision
-from bdr.errors import UsageError
 from bdr.extension import plan_extension
+from bdr.loading import checked_data
 from bdr.methods import Method
+from bdr.overrides import checked_settings
 from bdr.parts import make_method, make_plugins
 from bdr.plan import Plan
 from bdr.readouts import readout_of
@@ -93,21 +94,6 @@ def run(
     plan = plan_run(config, Path(out) if out else None, Path(runs), given)
     tell(listener, [*notes, *plan.notes])
     return execute(plan, listener)
-
-
-def checked_data(data: object) -> DataSet | None:
-    if data is None or isinstance(data, DataSet):
-        return data
-    raise UsageError(
-        f"data is a {type(data).__name__}, and must be a bdr.DataSet: make one with bdr.from_arrays(...); bdr.run "
-        'takes a name too, such as data="imagefolder", root="my_images"'
-    )
-
-
-def checked_settings(given: object) -> Iterable[tuple[str, Any]]:
-    if given is None or isinstance(given, Mapping):
-        return (given or {}).items()
-    raise UsageError(f'set is a {type(given).__name__}, and must be a mapping such as {{"stage.epochs": 2}}')
 
 
 def execute(

@@ -24,6 +24,15 @@ from bdr.types import ImageShape
 OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"
 
 
+def checked_data(data: object) -> DataSet | None:
+    if data is None or isinstance(data, DataSet):
+        return data
+    raise UsageError(
+        f"data is a {type(data).__name__}, and must be a bdr.DataSet: make one with bdr.from_arrays(...); bdr.run "
+        'takes a name too, such as data="imagefolder", root="my_images"'
+    )
+
+
 def load_data(config: Config, given: DataSet | None = None) -> DataSet:
     given = load_named(config) if given is None else given
     check_data_set(given)

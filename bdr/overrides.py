@@ -38,6 +38,12 @@ def as_typed(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
+def checked_settings(given: object) -> Iterable[tuple[str, Any]]:
+    if given is None or isinstance(given, Mapping):
+        return (given or {}).items()
+    raise UsageError(f'set is a {type(given).__name__}, and must be a mapping such as {{"stage.epochs": 2}}')
+
+
 def with_settings(config: Config, *layers: Iterable[tuple[str, Any]]) -> tuple[Config, list[str]]:
     """Applies dotted settings, later layers over earlier ones; returns what was adapted with them as sentences."""
     of_stage: list[dict[str, Any]] = []

@@ -106,6 +106,8 @@ RULES = {
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},
         *{
+            "bdr.loading",
+            "bdr.overrides",
             "bdr.recipes",
             "bdr.parts",
             "bdr.settings",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,35 +14,24 @@ from bdr.nets.prunable import Layer, Prunable, initialise
 from bdr.types import ImageShape
 
 
-class Layered(Protocol):
-    """What makes a layer of a convolution and its batch norm: relu(gate norm(conv(x)) + beside).
+class ConvNorm(NamedTuple):
+    """A convolution and its batch norm, and what is made of what they say: relu(gate norm(conv(x)) + beside)."""
 
-    A network is told once, layer by layer; whoever can compute its layers in another way does so by another of these.
-    """
-
-    def __call__(
-        self,
-        conv: nn.Conv2d,
-        norm: BatchNorm,
-        x: Tensor,
-        gate: Tensor | None = None,
-        beside: Tensor | None = None,
-        relu: bool = True,
-    ) -> Tensor: ...
+    conv: nn.Conv2d
+    norm: BatchNorm
+    gate: Tensor | None = None
+    beside: Tensor | None = None
+    relu: bool = True
 
 
-def layered(
-    conv: nn.Conv2d,
-    norm: BatchNorm,
-    x: Tensor,
-    gate: Tensor | None = None,
-    beside: Tensor | None = None,
-    relu: bool = True,
-) -> Tensor:
-    """As it reads."""
-    y = norm(conv(x), gate)
-    y = y if beside is None else y + beside
-    return F.relu(y) if relu else y
+# A network is told once, layer by layer; whoever can compute layers in another way hands in another of these.
+MakeLayer = Callable[[ConvNorm, Tensor], Tensor]
+
+
+def as_it_reads(layer: ConvNorm, x: Tensor) -> Tensor:
+    y = layer.norm(layer.conv(x), layer.gate)
+    y = y if layer.beside is None else y + layer.beside
+    return F.relu(y) if layer.relu else y
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
@@ -62,17 +51,17 @@ class BasicBlock(nn.Module):
         self.last_relu, self.gamma = last_relu, 1.0
 
     def forward(
-        self, x: Tensor, inner: Tensor | None = None, stream: Tensor | None = None, layer: Layered = layered
+        self, x: Tensor, inner: Tensor | None = None, stream: Tensor | None = None, make: MakeLayer = as_it_reads
     ) -> Tensor:
         """Gates stand on the channels inside, and on those that a stage adds up: once on each summand."""
-        y = layer(self.conv1, self.bn1, x, inner)
-        return layer(self.conv2, self.bn2, y, stream, self.beside(x, stream, layer), self.last_relu)
+        y = make(ConvNorm(self.conv1, self.bn1, inner), x)
+        return make(ConvNorm(self.conv2, self.bn2, stream, self.beside(x, stream, make), self.last_relu), y)
 
-    def beside(self, x: Tensor, stream: Tensor | None, layer: Layered) -> Tensor:
+    def beside(self, x: Tensor, stream: Tensor | None, make: MakeLayer) -> Tensor:
         if not len(self.shortcut):
             return x
         conv, norm = self.shortcut
-        return layer(conv, norm, x, stream, relu=False)  # type: ignore[arg-type]
+        return make(ConvNorm(conv, norm, stream, relu=False), x)  # type: ignore[arg-type]
 
     def layers(self, inputs: int, inner: int, stream: int) -> list[Layer]:
         """Its convolutions, between the groups of channels that it reads, has inside and adds to."""
@@ -139,12 +128,14 @@ class ResNet(Prunable, Divisible):
             found += block.layers(max(0, stage - 1) if first else stage, len(self.stages) + place, stage)
         return found
 
-    def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None, layer: Layered = layered) -> Level:
+    def level(
+        self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None, make: MakeLayer = as_it_reads
+    ) -> Level:
         stage = self.stages[index]
         stream, inner = self.gates_of(index, gates)
-        x = x if index else layer(self.stem, self.bn, x, stream)
+        x = x if index else make(ConvNorm(self.stem, self.bn, stream), x)
         for block, gate in zip(stage, inner, strict=True):  # type: ignore[call-overload]
-            x = block(x, gate, stream, layer)
+            x = block(x, gate, stream, make)
         if index < self.depth - 1:
             return Level(F.relu(x) if self.keeps_maps else x, x)
         return Level.last(x, self.last_relu and self.keeps_maps)

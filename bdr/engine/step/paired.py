@@ -20,7 +20,7 @@ from bdr.engine.step.compiled import backbone_parts, compiling_for
 from bdr.engine.step.eager import EagerStep
 from bdr.nets.aanet import TwoBranches
 from bdr.nets.base import BatchNorm, Features, Level
-from bdr.nets.resnet_cifar import ResNet
+from bdr.nets.resnet_cifar import ConvNorm, ResNet
 
 NARROW = 32  # channels of one branch
 STATISTICS = ("running_mean", "running_var")
@@ -45,21 +45,14 @@ def paired_level(net: TwoBranches, index: int, x: Tensor) -> Level:
     assert isinstance(net.plastic, ResNet)
     partners = {id(theirs.conv): mine for mine, theirs in zip(net.stable.layers(), net.plastic.layers(), strict=True)}
 
-    def layer(
-        conv: nn.Conv2d,
-        norm: BatchNorm,
-        x: Tensor,
-        gate: Tensor | None = None,
-        beside: Tensor | None = None,
-        relu: bool = True,
-    ) -> Tensor:
-        partner, shared = partners[id(conv)], x.shape[1] == conv.in_channels
-        y = normed(partner.norm, norm, convolved(partner.conv, conv, x, shared))
-        if beside is not None:
-            y = y + (beside if beside.shape == y.shape else torch.cat([beside, beside], 1))
-        return F.relu(y) if relu else y
+    def both_of(layer: ConvNorm, x: Tensor) -> Tensor:
+        partner, shared = partners[id(layer.conv)], x.shape[1] == layer.conv.in_channels
+        y = normed(partner.norm, layer.norm, convolved(partner.conv, layer.conv, x, shared))
+        if layer.beside is not None:
+            y = y + (layer.beside if layer.beside.shape == y.shape else torch.cat([layer.beside] * 2, 1))
+        return F.relu(y) if layer.relu else y
 
-    both = net.plastic.level(index, x, layer=layer)
+    both = net.plastic.level(index, x, make=both_of)
     stable, plastic = (Level(*halves) for halves in zip(both.x.chunk(2, 1), both.map.chunk(2, 1), strict=True))
     return net.mixed(index, stable, plastic)
 

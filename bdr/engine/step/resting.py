@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from bdr.engine.step.compiled import backbone_parts
 from bdr.engine.step.eager import EagerStep
-from bdr.nets.base import BatchNorm, Features, Frozen, Network
+from bdr.nets.base import Features, Frozen, Network
 from bdr.nets.prunable import Layer
-from bdr.nets.resnet_cifar import ResNet
+from bdr.nets.resnet_cifar import ConvNorm, ResNet
 
 UNIT = 16  # channels that matrix units take at once in bfloat16
 
@@ -75,22 +75,14 @@ class Resting:
         net, maps = self.net, []
         x = x.to(self.dtype, memory_format=torch.channels_last)
         for index in range(net.depth):
-            x, seen = net.level(index, x, layer=self.layer)
+            x, seen = net.level(index, x, make=self.layer)
             maps.append(seen[:, : net.widths[index]])
         return Features(x[:, : net.dim], tuple(maps) if net.keeps_maps else ())
 
-    def layer(
-        self,
-        conv: nn.Conv2d,
-        norm: BatchNorm,
-        x: Tensor,
-        gate: Tensor | None = None,
-        beside: Tensor | None = None,
-        relu: bool = True,
-    ) -> Tensor:
-        assert gate is None, "a network at rest has none"
-        folded = self.folded[conv]
-        if not relu:
+    def layer(self, layer: ConvNorm, x: Tensor) -> Tensor:
+        assert layer.gate is None, "a network at rest has none"
+        folded, beside = self.folded[layer.conv], layer.beside
+        if not layer.relu:
             return folded(x) if beside is None else folded(x).add_(beside)
         return folded.relu(x) if beside is None else folded.add_relu(x, beside)
 
