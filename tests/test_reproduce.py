@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -248,7 +249,12 @@ def test_the_command_by_hand_is_the_same_run(monkeypatch):
 
     said = shlex.split(mapped(cell("T2", "UCIR")).command(1994))
     made = {}
-    monkeypatch.setattr(commands, "plan_run", lambda config, *_: made.setdefault("config", config))
+
+    def plan_run(config, *_):
+        made["config"] = config
+        return SimpleNamespace(notes=())
+
+    monkeypatch.setattr(commands, "plan_run", plan_run)
     monkeypatch.setattr(commands, "train", lambda *_: None)
     from typer.testing import CliRunner
 
