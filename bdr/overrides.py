@@ -129,6 +129,8 @@ def with_stage_settings(stage: Stage, *layers: Mapping[str, Any]) -> tuple[Stage
         stage = checked_stage(replace(stage, **values))
         meant |= {name: stage.epochs for name in SCALED if name in values}
     scaled: dict[str, Any] = {name: moved(getattr(stage, name), stage.epochs, epochs) for name, epochs in meant.items()}
+    if stage.warmup_lr is not None and scaled["warmup"] == 1 < stage.warmup:
+        scaled["warmup"] = 2  # the first is spent at that rate, and one alone would warm up nothing
     notes = [
         f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}{fallen_together(stage, name)}"
         for name, value in scaled.items()

@@ -154,3 +154,9 @@ def test_a_named_stage_is_scaled_once_from_the_epochs_its_drops_were_given_for()
     file = {"stages": {"balanced": {"epochs": 3}}}
     config, _ = configure("der", "digits", {"stage.balanced.epochs": 50}.items(), file=file)
     assert config.stages["balanced"] == {"epochs": 50, "drops": (25,)}
+
+
+def test_a_warm_up_from_a_rate_of_its_own_is_never_that_rate_alone():
+    config, notes = configure("dytox", "cifar100", [("stage.epochs", 100)])
+    assert config.stage.warmup == 2  # of 5 in 500
+    assert "main.warmup scaled with the epochs: 5 -> 2" in notes
