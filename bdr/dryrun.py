@@ -13,7 +13,7 @@ from rich.table import Table
 from bdr.display import duration
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
-from bdr.plan import Plan, step_of
+from bdr.plan import Plan, setup_of
 from bdr.records import Run
 from bdr.records.speed import Speed, measured
 from bdr.rehearsal import on_few_images
@@ -25,7 +25,7 @@ LEAST = 20  # images of each class: a class may be described by several of them
 
 def speed_of(plan: Plan, finished: Sequence[Run]) -> Speed | None:
     """Of runs of the same method that are there, if any are."""
-    return measured(finished, plan.config.title, step_of(plan), any_method=False)
+    return measured(finished, plan.config.title, setup_of(plan), any_method=False)
 
 
 def estimate(plan: Plan, speed: Speed | None) -> Group:

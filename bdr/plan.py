@@ -12,7 +12,7 @@ from bdr.config import Config
 from bdr.data.pool import held_of_each, images_drawn
 from bdr.engine.experiment import Experiment
 from bdr.engine.learner import Learner
-from bdr.records.speed import Step
+from bdr.records.speed import Setup
 from bdr.types import Phase, Stage
 
 
@@ -66,7 +66,7 @@ class Plan:
         return [[stage["images"] * stage["epochs"] for stage in stages] for stages in self.work()]
 
 
-def step_of(plan: Plan) -> Step:
+def setup_of(plan: Plan) -> Setup:
     """By what the speed of other runs can be told to be that of this one."""
     image, precision = tuple(plan.info["image"]), plan.info["protocol"]["precision"]
-    return Step(plan.config.net, plan.experiment.device.type, image, precision)
+    return Setup(plan.config.net, plan.experiment.device.type, image, precision)

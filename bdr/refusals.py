@@ -18,7 +18,7 @@ from bdr.nets import NETS
 from bdr.plugins import PLUGINS, Plugin
 from bdr.types import Phase, Stage, has_name
 
-ALIKE = 0.75  # how much the name of a method is like that of a seam which it may be meant for
+ALIKE_A_SEAM = 0.75  # how much the name of a method is like that of a seam which it may be meant for
 
 
 def check_settings(config: Config) -> None:
@@ -80,7 +80,7 @@ def misspelt(kind: type, base: type, seams: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in added(kind, base):
         alike = [seam for seam in seams if arguments(base, seam) == arguments(kind, name)]
-        if seam := nearest(name, alike, ALIKE):
+        if seam := nearest(name, alike, ALIKE_A_SEAM):
             found[name] = seam
     return found
 

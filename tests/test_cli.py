@@ -299,7 +299,7 @@ def test_other_epochs_scale_the_drops_and_say_so(tmp_path):
 def test_what_has_no_effect_is_scaled_in_silence():
     config, notes = configure("dytox", "cifar100", [("stage.epochs", 100)])
     assert (config.stage.schedule, config.stage.drops) == ("cosine", (16, 24))  # as records have always had it
-    assert notes == ["main.warmup scaled with the epochs: 5 -> 1"]
+    assert notes == ["main.warmup scaled with the epochs: 5 -> 2"]
     settings = [("stage.epochs", 10), ("stage.schedule", "constant")]
     assert configure("ucir", "digits", settings)[1] == []
 

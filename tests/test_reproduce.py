@@ -30,7 +30,7 @@ from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
 from bdr.recipes import PRUNED, RECIPES, configure
 from bdr.records import RunWriter, find_runs
-from bdr.records.speed import Step, measured
+from bdr.records.speed import Setup, measured
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import configuration
@@ -603,16 +603,16 @@ def test_time_is_images_over_measured_speed(tmp_path):
     trained(tmp_path / "run", one, 66.0)
     runs, config = list(gather([tmp_path])), mapped(one).config(0)
     assert workload(config)[:2] == [50 * 500 * 160, (10 * 500 + 50 * 20) * 160]
-    speed = measured(runs, "ucir+cwd", Step("resnet18", "cpu"))
+    speed = measured(runs, "ucir+cwd", Setup("resnet18", "cpu"))
     assert (speed.first, speed.later) == (100.0, 50.0)
     assert speed.seconds(workload(config)) == pytest.approx(workload(config)[0] / 100 + sum(workload(config)[1:]) / 50)
-    others = Step("resnet18", "cuda"), Step("resnet32", "cpu"), Step("resnet18", "cpu", (3, 224, 224))
+    others = Setup("resnet18", "cuda"), Setup("resnet32", "cpu"), Setup("resnet18", "cpu", (3, 224, 224))
     assert [measured(runs, "ucir+cwd", other) for other in others] == [None] * 3
 
 
 def test_speed_is_of_the_same_run_else_of_the_same_method_else_of_the_same_network(tmp_path):
     def first_and_of(spec):
-        speed = measured(list(gather([tmp_path])), spec, Step("resnet18", "cpu"))
+        speed = measured(list(gather([tmp_path])), spec, Setup("resnet18", "cpu"))
         return speed.first, speed.of
 
     trained(tmp_path / "wa", cell("T2", "WA"), 66.0, speed=2)  # its network starts otherwise, and is as fast
@@ -625,7 +625,7 @@ def test_speed_is_of_the_same_run_else_of_the_same_method_else_of_the_same_netwo
 
 def test_speed_is_of_runs_that_had_as_many_beside_them_as_are_asked_for(tmp_path):
     def first_and_beside(jobs):
-        speed = measured(list(gather([tmp_path])), "ucir+cwd", Step("resnet18", "cpu"), jobs)
+        speed = measured(list(gather([tmp_path])), "ucir+cwd", Setup("resnet18", "cpu"), jobs)
         return speed.first, speed.beside
 
     one = cell("T4", "CwD")

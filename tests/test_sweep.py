@@ -24,7 +24,7 @@ from bdr.commands.upkeep import about_run
 from bdr.errors import BdrError, UsageError
 from bdr.overrides import as_typed, parse_setting
 from bdr.records import Run, RunWriter
-from bdr.records.speed import Step
+from bdr.records.speed import Setup
 from bdr.sweep import mps, parse_duration, plan
 from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
@@ -284,13 +284,13 @@ def record(run, phases=0, epochs=()):
     (run.path / "epochs.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-STEP = Step("small", "cpu", (1, 8, 8), "fp32")
+SETUP = Setup("small", "cpu", (1, 8, 8), "fp32")
 
 
 def acted(folder, keys, jobs=9):
     """Runs that share a first phase where their letters are equal."""
     shared = [None if key == "-" else folder / ".shared" / key for key in keys]
-    work = {"words": (), "title": "ucir", "step": STEP, "images": (9, 9)}
+    work = {"words": (), "title": "ucir", "setup": SETUP, "images": (9, 9)}
     runs = [Planned(f"run{i}", 1, path=folder / f"{i}", shared=key, **work) for i, key in enumerate(shared)]
     return runs, Acted(runs, jobs, folder, {}, lambda text: None)
 

@@ -13,7 +13,7 @@ from bdr.nets import NETS
 from bdr.plugins import PLUGINS
 from bdr.types import Stage
 
-ALIKE = 0.8  # 'epoch' is so much like 'epochs', and 'dropout' less like 'drop'
+ALIKE_AN_OPTION = 0.8  # 'epoch' is so much like 'epochs', and 'dropout' less like 'drop'
 NAMED = ("method", "plugins")  # fields of a configuration that are given as METHOD+PLUGIN+...
 ELSEWHERE = {"batch_size": "batch", "learning_rate": "lr"}  # what much other code calls them
 
@@ -26,7 +26,7 @@ def setting_like(typed: str, options: Sequence[str], words: Iterable[str]) -> st
     if any(option.startswith(typed) for option in options):
         return None
     settings = settings_by_field(words)
-    near = nearest(ELSEWHERE.get(typed, typed), [*settings, *options], ALIKE)
+    near = nearest(ELSEWHERE.get(typed, typed), [*settings, *options], ALIKE_AN_OPTION)
     return None if near is None or near in options else settings[near]
 
 

@@ -11,7 +11,7 @@ from bdr.paper.cost import workload
 from bdr.paper.found import Results
 from bdr.paper.mapping import Wanted
 from bdr.paper.verdicts import Judged
-from bdr.records.speed import Speed, Step, kind_of, measured
+from bdr.records.speed import Setup, Speed, kind_of, measured
 
 SEEDS = (1993, 1994, 1995)  # fixed before the first run
 UNKNOWN = "unknown"
@@ -85,7 +85,7 @@ def schedule_of(
 
 def speeds_of(wanted: Sequence[Wanted], results: Results, device: str, at_once: int) -> dict[Wanted, Speed | None]:
     kinds = {each: (each.spec, net_of(each)) for each in wanted}
-    speeds = {(spec, net): measured(results, spec, Step(net, device), at_once) for spec, net in set(kinds.values())}
+    speeds = {(spec, net): measured(results, spec, Setup(net, device), at_once) for spec, net in set(kinds.values())}
     return {each: speeds[kind] for each, kind in kinds.items()}
 
 

@@ -41,7 +41,7 @@ class Speed:
         return first / self.first + sum(later) / self.later
 
 
-class Step(NamedTuple):
+class Setup(NamedTuple):
     """What decides how long a step takes, the method aside; None: whatever it is."""
 
     net: str
@@ -68,13 +68,13 @@ def finished_runs(folder: Path) -> list[Run]:
     return found
 
 
-def measured(runs: Iterable[Run], spec: str, step: Step, jobs: int = 1, any_method: bool = True) -> Speed | None:
-    """The speed that records of such a step show, if there are any.
+def measured(runs: Iterable[Run], spec: str, setup: Setup, jobs: int = 1, any_method: bool = True) -> Speed | None:
+    """The speed that records of such a setup show, if there are any.
 
     A method may run several networks at once, and so may a plug-in: records of the same run are the best, then those of
     the same method, whatever its plug-ins, then those of any, where these count at all.
     """
-    fitting, method = [run for run in runs if step.is_of(run)], spec.split("+")[0]
+    fitting, method = [run for run in runs if setup.is_of(run)], spec.split("+")[0]
     same_run = [run for run in fitting if run.title == spec]
     same_method = [run for run in fitting if run.title.split("+")[0] == method]
     others = fitting if any_method else []

@@ -19,10 +19,10 @@ from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
 from bdr.loading import load_data
 from bdr.overrides import SCALED, as_typed
-from bdr.plan import step_of
+from bdr.plan import setup_of
 from bdr.recipes import configure
 from bdr.records import is_begun, is_done
-from bdr.records.speed import Step
+from bdr.records.speed import Setup
 from bdr.sweep.grid import Wish
 
 
@@ -36,7 +36,7 @@ class Planned:
     path: Path
     shared: Path | None  # where a first phase equal to this one's is, or will be
     title: str  # method and plug-ins, whatever the label calls them
-    step: Step
+    setup: Setup
     images: tuple[int, ...]  # that pass through training, by phase
     other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
     other_library: bool = False  # the library has
@@ -47,7 +47,7 @@ class Planned:
 
     @property
     def cuda(self) -> bool:
-        return self.step.device == "cuda"
+        return self.setup.device == "cuda"
 
     @property
     def begun(self) -> bool:
@@ -112,7 +112,7 @@ def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
     return {
         "path": str(experiment.path),
         "shared": None if experiment.shared is None else str(experiment.shared),
-        "step": step_of(plan),
+        "setup": setup_of(plan),
         "images": [sum(of_phase) for of_phase in plan.workload()],
         "notes": list(plan.notes),
         "other_code": other_code(plan, there) if there else [],
@@ -145,7 +145,7 @@ def answer() -> None:
 
 
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
-    net, device, image, precision = found["step"]  # a list, if it comes from elsewhere
+    net, device, image, precision = found["setup"]  # a list, if it comes from elsewhere
     return Planned(
         wish.label,
         config.seed,
@@ -153,7 +153,7 @@ def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Pl
         path=Path(found["path"]),
         shared=None if found["shared"] is None else Path(found["shared"]),
         title=config.title,
-        step=Step(net, device, tuple(image), precision),
+        setup=Setup(net, device, tuple(image), precision),
         images=tuple(found["images"]),
         other_code=tuple(found["other_code"]),
         other_library=found["other_library"],

@@ -61,9 +61,9 @@ def time_note(runs: Sequence[Planned], folder: Path, jobs: int) -> str:
         return "Nothing is to do."
     images = {run: images_left(run, runs) for run in todo}
     records = finished_runs(folder)
-    speeds = {run: measured(records, run.title, run.step, jobs) for run in todo}
+    speeds = {run: measured(records, run.title, run.setup, jobs) for run in todo}
     timed = {run: speed for run, speed in speeds.items() if speed}
-    unknown = sorted({f"{run.step.net} on {run.step.device}" for run in todo if run not in timed})
+    unknown = sorted({f"{run.setup.net} on {run.setup.device}" for run in todo if run not in timed})
     seconds = sum(speed.seconds(images[run]) / (speed.beside or 1) for run, speed in timed.items())
     amount = f"{in_millions(sum(map(sum, images.values())))} images to train on"
     about = [f"about {duration(seconds)} of training{measured_how(timed.values())}"] if timed else []
