@@ -140,6 +140,15 @@ def test_the_heat_map_marks_the_best_cell_and_those_without_a_run(runs, tmp_path
     assert (cells["1", "0.8"]["mean"], cells["1", "0.8"]["n"]) == ("", "0")
 
 
+def test_constant_rebalancing_is_the_corner_of_the_heat_map_unless_that_was_run_by_its_numbers(runs, tmp_path):
+    constant = make_run(tmp_path, BOTH[1], settings={"bdr": {"components": "cr"}}, average=62, analyse=False)
+    corner = make_run(tmp_path, BOTH[1], settings={"bdr": {"m": 1.0, "m_prime": 1.0}}, average=63, analyse=False)
+    for number, (further, mean) in enumerate((([constant], 62), ([constant, corner], 63), ([corner, constant], 63))):
+        _, rows = draw("5", [*runs[6:], *further], tmp_path / str(number))
+        cells = {(row["m"], row["m_prime"]): row for row in rows}
+        assert float(cells["1", "1"]["mean"]) == pytest.approx(mean)
+
+
 def test_what_was_not_set_counts_as_the_plug_in_has_it():
     assert {name: fields_of(PLUGINS["bdr"])[name.removeprefix("bdr.")][1] for name in DEFAULTS} == DEFAULTS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ABOUT = "heat map of average accuracy over BDR's m and m', the best cell framed"
 NEEDS = "runs of one method with BDR at two or more values of bdr.m or bdr.m_prime (bdr sweep with a grid)"
 DEFAULTS = {"bdr.m": 0.8, "bdr.m_prime": 0.8}  # what was not set is not in the first records
+CONSTANT = "cr"  # constant rebalancing is the name of m = m' = 1
 Cell = tuple[float, float]
 
 
@@ -68,16 +69,25 @@ def draw(asked: Asked) -> Drawing:
 
 def cell_of(run: Run) -> Cell:
     given = DEFAULTS | recorded_settings(run) | settings_of(run)
+    if given.get("bdr.components") == CONSTANT:
+        return 1.0, 1.0
     return float(given["bdr.m"]), float(given["bdr.m_prime"])
+
+
+def besides(settings: dict[str, Any]) -> dict[str, Any]:
+    """What a run was given, m and m' aside, by whatever name."""
+    rest = {name: value for name, value in settings.items() if name not in DEFAULTS}
+    return {name: value for name, value in rest.items() if (name, value) != ("bdr.components", CONSTANT)}
 
 
 def by_family(groups: list[Group]) -> list[dict[Cell, Group]]:
     """Groups that differ in m and m' alone, by them."""
     families: dict[str, dict[Cell, Group]] = {}
     for group, settings in zip(groups, written_out([group.told_best for group in groups]), strict=True):
-        rest = {name: value for name, value in settings.items() if name not in DEFAULTS}
-        key = json.dumps([group.protocol, group.runs[0].title, rest], sort_keys=True, default=str)
-        families.setdefault(key, {})[cell_of(group.told_best)] = group
+        key = json.dumps([group.protocol, group.runs[0].title, besides(settings)], sort_keys=True, default=str)
+        mine, cell = families.setdefault(key, {}), cell_of(group.told_best)
+        if cell not in mine or "bdr.components" not in settings:  # who was told m and m' themselves comes first
+            mine[cell] = group
     return list(families.values())
 
 
