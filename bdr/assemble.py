@@ -55,21 +55,23 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> list[Stage]:
-    """The stages of a phase as they will run: the method's, with what is set for single ones, as plug-ins draw them."""
-    stages = [stage for stage, _ in set_stages(config, method, phase)]
+def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> tuple[list[Stage], list[str]]:
+    """The stages of a phase as they will run: the method's, with what is set for single ones, as plug-ins draw them.
+
+    And what was adapted in them, as sentences.
+    """
+    stages, notes = list[Stage](), list[str]()
+    for declared in method.stages(phase, config.stage):
+        stage, said = with_stage_settings(declared, config.stages.get(declared.name, {}))
+        stages.append(stage)
+        notes += said
     for plugin in plugins:
         stages = plugin.stages(phase, stages)
-    return [with_alternate_settings(config, stage) for stage in stages]
-
-
-def set_stages(config: Config, method: Method, phase: Phase) -> list[tuple[Stage, list[str]]]:
-    """The method's stages with what is set for single ones, each with what was adapted in it, as sentences."""
-    declared = method.stages(phase, config.stage)
-    return [with_stage_settings(stage, config.stages.get(stage.name, {})) for stage in declared]
+    return [with_alternate_settings(config, stage) for stage in stages], notes
 
 
 def with_alternate_settings(config: Config, stage: Stage) -> Stage:
+    """An alternate has no epochs of its own, so nothing in it is scaled."""
     if stage.alternate is None:
         return stage
     settings = config.stages.get(stage.alternate.name, {})
@@ -101,6 +103,7 @@ class Checked:
     device: torch.device
     precision: str
     engine: str
+    notes: tuple[str, ...]  # what was adapted in stages that the method declares
 
     def store(self, images: Images) -> Store:
         return store_of(images, self.data, self.protocol.order, self.device)
@@ -147,14 +150,17 @@ def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Ch
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
     method = make_method(config, image_shape(data), plugins)
     check_method(config, method, plugins, quota)
-    stages = [stages_of(config, method, plugins, phase) for phase in protocol]
+    told = [stages_of(config, method, plugins, phase) for phase in protocol]
+    stages = [of_phase for of_phase, _ in told]
+    notes = tuple(dict.fromkeys(note for _, said in told[: config.phases] for note in said))
     check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
     check_acting(plugins, list(protocol), stages)
     phases, stages = list(protocol)[: config.phases], stages[: config.phases]
     check_held(quota, method, config.method, phases)
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
-    return Checked(data, train, held, protocol, phases, stages, method, plugins, quota, device, precision, engine)
+    how = device, precision, engine, notes
+    return Checked(data, train, held, protocol, phases, stages, method, plugins, quota, *how)
 
 
 def plan_run(
@@ -190,8 +196,7 @@ def plan_run(
         code=info["code"],
         own_code=info.get("own_code", {}),
     )
-    said = [note for phase in made.phases for _, notes in set_stages(config, made.method, phase) for note in notes]
-    plan = Plan(config, experiment, info, tuple(dict.fromkeys(said)))
+    plan = Plan(config, experiment, info, made.notes)
     return replace(plan, info=info | {"work": plan.work()})  # whoever reads the record knows how much is left
 
 

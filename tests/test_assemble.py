@@ -6,7 +6,7 @@ import pytest
 from runs import TwoStages, plan
 
 from bdr import api
-from bdr.assemble import set_stages, stages_of
+from bdr.assemble import stages_of
 from bdr.errors import UsageError
 from bdr.plugins import Plugin
 from bdr.types import Phase, Stage
@@ -38,7 +38,7 @@ def test_plug_ins_change_how_stages_draw(tmp_path):
     config, _ = api.configure("runs:TwoStages", "digits", [("stage.epochs", 2)], {"base": 4, "step": 3, **FLAT})
     method = plan(tmp_path / "run", "runs:TwoStages", **FLAT).experiment.method
     assert isinstance(method, TwoStages)
-    draws = [[s.draw for s in stages_of(config, method, [Rarest()], p)] for p in (Phase(0, 0, 4), Phase(1, 4, 7))]
+    draws = [[s.draw for s in stages_of(config, method, [Rarest()], p)[0]] for p in (Phase(0, 0, 4), Phase(1, 4, 7))]
     assert draws == [["all", "memory"], ["rarest", "rarest"]]
 
 
@@ -120,6 +120,6 @@ def test_what_is_scaled_in_a_stage_that_a_method_declares_is_said(tmp_path):
     found = plan(tmp_path / "run", "der")
     assert found.notes == ()
     config, _ = api.configure("der", "cifar100", [("stage.epochs", 34), ("stage.balanced.epochs", 12)])
-    (_, first), (_, second) = set_stages(config, found.experiment.method, Phase(1, 50, 60))
-    assert first == []
-    assert second == ["balanced.drops scaled with the epochs: (3,) -> (6,)"]
+    stages, notes = stages_of(config, found.experiment.method, [], Phase(1, 50, 60))
+    assert [stage.drops for stage in stages] == [(22, 26), (6,)]
+    assert notes == ["balanced.drops scaled with the epochs: (3,) -> (6,)"]

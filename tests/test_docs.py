@@ -215,7 +215,7 @@ def training(name, data):
     """The training of a method in a frame, as its page has it: a row for each stage of a later phase."""
     config, method = FRAMES[data](name), METHODS[name](OWN_MAKERS.get(name, one_block))
     kept = [config.memory, config.herding if config.memory not in ("0", "all") else "none"]
-    first, *further = stages_of(config, method, [], Phase(1, 50, 60))
+    (first, *further), _ = stages_of(config, method, [], Phase(1, 50, 60))
     titled = [(data, first), *((f"{data}, {stage.name}", stage) for stage in further)]
     return [[title, *rates(stage), *kept] for title, stage in titled]
 

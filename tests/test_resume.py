@@ -104,11 +104,10 @@ def test_a_run_is_compared_by_all_that_it_leaves(whole):
 @pytest.mark.slow
 def test_a_run_killed_at_ten_random_moments_ends_where_the_whole_one_does(whole, tmp_path):
     path, chance, seen = tmp_path / "run", random.Random(2308), []
-    for further in [
-        0,
-        *(chance.choice([1, 1, 2]) for _ in range(9)),
-    ]:  # checkpoints beyond the one that it goes on from
-        child, wanted = start(go_on(path), tmp_path / "said"), newest(path) + further
+    further = [0, *(chance.choice([1, 1, 2]) for _ in range(9))]  # checkpoints beyond the one that was there
+    for count in further:
+        wanted = newest(path) + count
+        child = start(go_on(path), tmp_path / "said")
         wait_until(lambda child=child, wanted=wanted: newest(path) >= wanted or not child.is_alive())
         time.sleep(chance.uniform(0, 0.01))
         child.kill()

@@ -199,6 +199,11 @@ def _are_settings(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(mine, dict) for mine in value.values())
 
 
+def by_name(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of each part as `bdr.m` and its like."""
+    return {f"{owner}.{name}": value for owner, mine in settings.items() for name, value in (mine or {}).items()}
+
+
 def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
     """All runs at or below a folder, and a warning for each that is damaged, empty or has no phase yet: it is skipped.
 

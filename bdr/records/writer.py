@@ -20,6 +20,7 @@ from bdr.records.reader import (
     EXEMPLARS,
     LARGEST,
     Run,
+    by_name,
     differing,
     exemplars_file,
     phase_folder,
@@ -68,11 +69,6 @@ def _refuse_another_configuration(path: Path, there: dict[str, Any], here: dict[
     facts = [f"{fact} is {old} there and {new} here" for fact, (old, new) in pairs.items() if old != new]
     reasons = "; ".join(facts) or f"fingerprint {there['fingerprint']} there and {here['fingerprint']} here"
     raise UsageError(f"{path} belongs to another configuration: {reasons}. Choose another folder, or remove this one")
-
-
-def by_name(settings: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """`bdr.m` and its like."""
-    return {f"{owner}.{name}": value for owner, mine in settings.items() for name, value in mine.items()}
 
 
 class RunWriter:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bdr.records import OF_A_FILE, Run, differences
+from bdr.records.reader import by_name
 
 PROPER_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 NAMED_FIRST = {"data": "{}", "base": "B{}", "step": "S{}"}
@@ -140,7 +141,7 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 
 def dotted(run: Run, settings: dict[str, Any]) -> dict[str, Any]:
-    found = {f"{owner}.{name}": value for owner, mine in settings.items() for name, value in (mine or {}).items()}
+    found = by_name(settings)
     if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay and whatever was asked for
         for name in OF_A_FILE:
             found.pop(f"{run.protocol.get('net')}.{name}", None)
