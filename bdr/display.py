@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from bdr.engine.listen import EpochLog, Listener
-from bdr.records.work import RECENT
+from bdr.records.work import seconds_an_image
 from bdr.types import Phase, Stage
 
 BAR = 20  # columns of a terminal
 BESIDE = BAR + len(" 123:45:67 left 1:23:45 ")  # what stands beside the words, which get shorter rather than it
+UNKNOWN = "?"  # the time left, before epochs tell it
 
 
 class Workload:
@@ -25,7 +25,7 @@ class Workload:
     def __init__(self, amounts: Sequence[Sequence[int]]) -> None:
         self.amounts = [list(of_phase) for of_phase in amounts]  # of every stage of every phase
         self.done = 0
-        self.recent: deque[tuple[int, float]] = deque(maxlen=RECENT)  # images and seconds of epochs
+        self.epochs: list[tuple[int, float]] = []  # images and seconds of each
 
     def enter(self, phase: int, stage: int, share: float) -> None:
         """A stage begins, or goes on where this share of it is done."""
@@ -34,17 +34,17 @@ class Workload:
 
     def add(self, images: int, seconds: float) -> None:
         self.done += images
-        self.recent.append((images, seconds))
+        self.epochs.append((images, seconds))
 
     @property
     def total(self) -> int:
         return max(1, sum(map(sum, self.amounts)))
 
     @property
-    def left(self) -> float:
-        """By the last epochs alone: a later phase, with its teacher, is slower than the first one."""
-        images, seconds = sum(each for each, _ in self.recent), sum(each for _, each in self.recent)
-        return max(0, self.total - self.done) * seconds / max(1, images)
+    def left(self) -> float | None:
+        """By the last epochs alone: a later phase, with its teacher, is slower than the first one. None: not known."""
+        each = seconds_an_image(self.epochs)
+        return None if each is None else max(0, self.total - self.done) * each
 
 
 def clock(seconds: float) -> str:
@@ -86,7 +86,8 @@ class Lines(Listener):
         self.workload.add(log.images, log.seconds)
         if time.monotonic() - self.said_at >= self.every:
             self.said_at = time.monotonic()
-            self.say(f"{self.place(phase, stage, log)}, {clock(self.workload.left)} left")
+            left = self.workload.left
+            self.say(self.place(phase, stage, log) + ("" if left is None else f", {clock(left)} left"))
 
     def place(self, phase: Phase, stage: Stage, log: EpochLog, room: float = math.inf) -> str:
         """Where a run is, how it goes and how fast; in less room, what matters most of it."""
@@ -120,14 +121,15 @@ class Bar(Lines):
     def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
         super().run_begins(title, phases, place, work)
         self.progress.start()
-        self.task = self.progress.add_task("starting", total=self.workload.total, left="?")
+        self.task = self.progress.add_task("starting", total=self.workload.total, left=UNKNOWN)
 
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
         self.workload.add(log.images, log.seconds)
         if self.task is not None:
             room = self.console.width - BESIDE
-            about, left = self.place(phase, stage, log, room), clock(self.workload.left)
-            self.progress.update(self.task, completed=self.workload.done, description=about, left=left)
+            about, left = self.place(phase, stage, log, room), self.workload.left
+            told = UNKNOWN if left is None else clock(left)
+            self.progress.update(self.task, completed=self.workload.done, description=about, left=told)
 
     def run_ends(self) -> None:
         self.close()

@@ -1,5 +1,6 @@
 """What a terminal shows of a run: the time left and the bar stay, whatever room there is."""
 
+import io
 import signal
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 from rich.console import Console
 from test_cli import WHOLE, typed
 
-from bdr.display import Bar, Workload, duration
+from bdr.display import Bar, Lines, Workload, duration
 from bdr.engine.listen import EpochLog
 from bdr.terminal import stoppable
 from bdr.types import Phase, Stage
@@ -22,14 +23,15 @@ def test_a_time_has_its_units(seconds, said):
     assert duration(seconds) == said
 
 
-def drawn(width, stage="main"):
-    """The line of a run that is in the middle of its second phase."""
+def drawn(width, stage="main", epochs=3):
+    """The line of a run that is in the middle of its second phase, after so many epochs."""
     bar = Bar(Console(width=width, force_terminal=True))
     phases = [Phase(0, 0, 50), *(Phase(n, 40 + 10 * n, 50 + 10 * n) for n in range(1, 11))]
-    log = EpochLog(99, 0.1, ("ce",), np.full((4, 1), 2.5), {}, seconds=10.0, images=50_000)
+    log = EpochLog(99, 0.1, ("ce",), np.full((4, 1), 2.5), {}, seconds=4.0, images=20_000)
     with bar.console.capture():
         bar.run_begins("ucir", phases, "run", [[100_000], [4_000_000]])
-        bar.epoch_ends(phases[10], Stage(stage, epochs=160), log)
+        for _ in range(epochs):
+            bar.epoch_ends(phases[10], Stage(stage, epochs=160), log)
         bar.run_ends()
     with bar.console.capture() as said:
         bar.console.print(bar.progress.make_tasks_table(bar.progress.tasks))
@@ -50,7 +52,8 @@ def test_the_bar_the_time_left_and_the_time_it_took_keep_their_room(width, stage
 def test_where_there_is_room_everything_is_told():
     assert "phase 10 of 0..10, main epoch 100/160, loss 2.500, 5,000 images/s" in drawn(160)
     assert "phase 10, main 100/160, loss 2.500" in drawn(80)
-    assert "13:30 left" in drawn(80)  # 4,050,000 images at 5,000 a second
+    assert "13:28 left" in drawn(80)  # 4,040,000 images at 5,000 a second
+    assert "? left" in drawn(80, epochs=1)
 
 
 def test_the_time_left_is_told_by_the_last_ten_epochs():
@@ -60,6 +63,20 @@ def test_the_time_left_is_told_by_the_last_ten_epochs():
     for images, seconds in [(50, 5.0), *[(100, 10.0)] * 9]:  # a later phase is slower
         work.add(images, seconds)
     assert work.left == pytest.approx((4000 - 1950) * 0.1)
+
+
+def test_plain_lines_tell_no_time_left_before_epochs_are_steady():
+    said = io.StringIO()
+    lines, phase = Lines(Console(file=said, width=120), every=0.0), Phase(0, 0, 50)
+    lines.run_begins("ucir", [phase], "run", [[5000]])
+    for seconds in (100.0, 1.0, 1.0):
+        log = EpochLog(0, 0.1, ("ce",), np.full((4, 1), 2.5), {}, seconds, images=100)
+        lines.epoch_ends(phase, Stage(epochs=50), log)
+    assert [line.split(", ")[-1] for line in said.getvalue().splitlines()[1:]] == [
+        "1 images/s",
+        "100 images/s",
+        "0:47 left",
+    ]
 
 
 @pytest.mark.filterwarnings("error")

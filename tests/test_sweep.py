@@ -394,7 +394,7 @@ def test_the_live_table_says_how_far_each_run_is(tmp_path):
     crew.step()
     record(runs[0], phases=1)
     (runs[0].path / "epochs.jsonl").write_text(
-        '{"phase": 0, "stage": "main", "images_per_second": 3.0, "seconds": 3.0}\n'
+        3 * '{"phase": 0, "stage": "main", "images_per_second": 3.0, "seconds": 3.0}\n'
     )
     shown = drawn(live_table(crew, rows=4))
     assert "7 runs: 2 running, 5 waiting" in shown
@@ -470,10 +470,12 @@ def test_the_time_left_is_that_of_all_runs_at_the_speed_of_those_under_way(tmp_p
     runs, crew = acted(tmp_path, "----", jobs=2)
     crew.step()
     assert seconds_left(crew) is None
-    record(runs[0], phases=1, epochs=[(0, 3.0)])
+    record(runs[0], phases=1, epochs=[(0, 0.1)])  # it has compiled so far, rather than trained
+    assert seconds_left(crew) is None
+    record(runs[0], phases=1, epochs=[(0, 0.1), (0, 3.0), (0, 3.0)])
     # 9 images of the first, 18 of each of the others, two side by side at three a second each
     assert seconds_left(crew) == pytest.approx((9 + 3 * 18) / (2 * 3.0))
-    record(runs[1], phases=1, epochs=[(0, 1.0)])
+    record(runs[1], phases=1, epochs=[(0, 1.0)] * 3)
     assert seconds_left(crew) == pytest.approx((9 + 9 + 2 * 18) / (3.0 + 1.0))
     for run in runs[2:]:
         crew.states[run] = "done"
@@ -483,7 +485,7 @@ def test_the_time_left_is_that_of_all_runs_at_the_speed_of_those_under_way(tmp_p
 def test_without_a_terminal_a_line_says_now_and_then_how_long_it_will_go_on(tmp_path):
     runs, crew = acted(tmp_path, "--", jobs=1)
     crew.step()
-    record(runs[0], phases=1, epochs=[(0, 3.0)])
+    record(runs[0], phases=1, epochs=[(0, 3.0)] * 3)
     console = Console(file=io.StringIO())
     Lines(console).update(crew)
     assert console.file.getvalue() == ""

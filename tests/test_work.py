@@ -43,17 +43,28 @@ def test_the_time_left_is_that_of_the_images_left_in_all_stages(writer):
 
 
 def test_what_alternates_with_a_stage_takes_time_and_is_no_epoch_of_it(writer):
-    for _ in range(5):
+    for _ in range(8):
         train_epochs(writer, 1, 1)
         train_epochs(writer, 1, 1, "turn", speed=10.0, seconds=1.0)
     found = work_of(Run.open(writer.path))
-    assert found.done == 4000 + 5 * 100
+    assert found.done == 4000 + 8 * 100
     assert found.left == pytest.approx((TOTAL - found.done) * 3.0 / 200)
 
 
 def test_nothing_is_left_of_a_finished_run_and_no_time_is_known_before_the_first_epoch(tmp_path):
     assert work_of(make_run(tmp_path / "done", work=WORK))[:2] == (TOTAL, TOTAL)
     assert work_of(make_run(tmp_path / "new", phases=0, done=False, work=WORK)) == (0, TOTAL, None)
+
+
+def test_no_time_is_told_before_epochs_are_steady_and_one_that_compiled_does_not_count(tmp_path):
+    writer = RunWriter(make_run(tmp_path, phases=0, done=False, work=WORK).path)
+    train_epochs(writer, 0, 1, speed=1.0, seconds=400.0)
+    assert work_of(Run.open(writer.path)) == (400, TOTAL, None)
+    train_epochs(writer, 0, 2)
+    assert work_of(Run.open(writer.path)).left == pytest.approx((TOTAL - 3 * 400) / 100)
+    train_epochs(writer, 0, 1)
+    train_epochs(writer, 0, 1, speed=1.0, seconds=400.0)  # after a stop
+    assert work_of(Run.open(writer.path)).left == pytest.approx((TOTAL - 5 * 400) / 100)
 
 
 def test_a_record_that_does_not_say_how_much_work_it_is_shows_none(tmp_path):

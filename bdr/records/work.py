@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from bdr.records.reader import Run
 
 RECENT = 10  # epochs that the speed is taken from
+STEADY = 3  # epochs before there is one: the median of three is none that had to compile first
 
 
 class Work(NamedTuple):
@@ -29,7 +32,7 @@ def work_of(run: Run) -> Work | None:
         return None
     total = sum(map(images_of, planned))
     done = total if run.done else images_done(run, planned)
-    each = seconds_an_image(run, planned)
+    each = seconds_an_image(epochs_told(run, planned))
     return Work(done, total, None if each is None else (total - done) * each)
 
 
@@ -56,9 +59,25 @@ def images_done(run: Run, planned: list[list[dict[str, Any]]]) -> int:
     return done
 
 
-def seconds_an_image(run: Run, planned: list[list[dict[str, Any]]]) -> float | None:
-    """Of the last epochs. What alternates with a stage is in no plan: its time counts, its images do not."""
+def epochs_told(run: Run, planned: list[list[dict[str, Any]]]) -> list[tuple[float, float]]:
+    """Images and seconds of each. What alternates with a stage is in no plan: its time counts, its images do not."""
     names = {stage["stage"] for stages in planned for stage in stages}
-    lines = [line for line in run.epochs if line.get("seconds") and line.get("images_per_second")][-RECENT:]
-    images = sum(line["seconds"] * line["images_per_second"] for line in lines if line.get("stage") in names)
-    return sum(line["seconds"] for line in lines) / images if images else None
+    told: list[tuple[float, float]] = []
+    for line in run.epochs:
+        seconds, speed = line.get("seconds"), line.get("images_per_second")
+        if not seconds or not speed:
+            continue
+        if line.get("stage") in names:
+            told.append((seconds * speed, seconds))
+        elif told:
+            told[-1] = (told[-1][0], told[-1][1] + seconds)
+    return told
+
+
+def seconds_an_image(epochs: Sequence[tuple[float, float]]) -> float | None:
+    """By the last epochs, of which images and seconds are given; None while there are too few.
+
+    Their median: the first epoch of a stage, and the first after a stop, may take a hundred times as long as others.
+    """
+    recent = [seconds / images for images, seconds in epochs[-RECENT:] if images]
+    return median(recent) if len(recent) >= STEADY else None
