@@ -61,11 +61,16 @@ def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Where runs go, how many of them at a time, and for how long."""
+    """Where runs go, how many of them at a time, for how long, and whether to start what cannot end by then."""
 
     runs: Path
     jobs: int | None
     until: str | None
+    only_what_ends: bool = False
+
+    def __post_init__(self) -> None:
+        if self.only_what_ends and self.until is None:
+            raise UsageError("--only-what-ends needs a time to end by: add --until 26m, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,9 +27,10 @@ from bdr.errors import BdrError, UsageError
 from bdr.overrides import as_typed, parse_setting
 from bdr.records import Run, RunWriter
 from bdr.records.speed import Setup
-from bdr.sweep import mps, parse_duration, plan
+from bdr.sweep import limit, mps, parse_duration, plan
 from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
+from bdr.sweep.limit import Limit
 from bdr.sweep.plan import Planned, facts_of, plan_sweep
 from bdr.sweep.view import Lines, LiveTable, list_table, live_table, read_progress
 from bdr.sweep.work import images_left, seconds_left, time_note
@@ -60,12 +63,12 @@ def typed(fields, settings):
     return fields | dict(parse_setting(text) for text in settings)
 
 
-def swept(what, runs, fields=FIELDS, settings=SETTINGS, seeds=None, jobs=1, until=None, dry_run=False):
+def swept(what, runs, fields=FIELDS, settings=SETTINGS, seeds=None, jobs=1, until=None, dry_run=False, strict=False):
     """Exit code of a sweep, and what it said."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         try:
-            conditions = Conditions(runs, jobs, until)
+            conditions = Conditions(runs, jobs, until, only_what_ends=strict)
             sweep.run_sweep(what, sweep.Asked(typed(fields, settings), seeds), conditions, dry_run=dry_run)
         except BdrError as error:
             return error.exit_code, f"{said.getvalue()}bdr: {error}\n"
@@ -268,11 +271,12 @@ class Acted(Crew):
         self.step()
 
 
-def record(run, phases=0, epochs=()):
+def record(run, phases=0, epochs=(), beside=1, images=9):
     """As far as so many phases, with lines of the epochs that are named by phase and images a second."""
     info = {"title": run.label, "seed": run.seed, "fingerprint": "f", "protocol": {"net": "small", "precision": "fp32"}}
-    info |= {"classes": ["a", "b"], "image": [1, 8, 8], "device": {"type": "cpu", "name": "CPU"}, "side_by_side": 1}
-    info |= {"phases": [[0, 1], [1, 2]], "work": [[{"stage": "main", "images": 9, "epochs": 1}]] * 2}
+    info |= {"classes": ["a", "b"], "image": [1, 8, 8], "device": {"type": "cpu", "name": "CPU"}}
+    info |= {"side_by_side": beside, "phases": [[0, 1], [1, 2]]}
+    info |= {"work": [[{"stage": "main", "images": images, "epochs": 1}]] * 2}
     run.path.mkdir(parents=True, exist_ok=True)
     (run.path / "run.json").write_text(json.dumps(info))
     lines = [{"phase": phase, "seen": phase + 1, "accuracy": {"cnn": 50.0}} for phase in range(phases)]
@@ -377,6 +381,131 @@ def test_a_run_that_somebody_trains_by_hand_is_waited_for(tmp_path):
     by_hand.close()  # stopped half-way
     crew.step()
     assert running(crew) == "10"
+
+
+# What can end before the time is up
+
+HOUR = 3600
+LONG = (9, 100 * HOUR)  # at the image a second of later phases that `finish_earlier` shows
+
+
+def finish_earlier(folder, **how):
+    """A finished run that is none of the sweep's own, and says how fast such runs are."""
+    (earlier, *_), _ = acted(folder / "earlier", "-")
+    record(earlier, phases=2, epochs=[(0, 3.0), (1, 1.0)], **how)
+    (earlier.path / "DONE").touch()
+
+
+@pytest.fixture
+def within_an_hour(tmp_path, monkeypatch):
+    """Makes a crew for runs of so many images by phase, of which it hears what is said."""
+    monkeypatch.setattr(limit, "APART", 0.0)
+
+    def crew_of(images, keys=None, jobs=1, only_what_ends=False):
+        runs, _ = acted(tmp_path, keys or "-" * len(images))
+        runs = [replace(run, images=each) for run, each in zip(runs, images, strict=True)]
+        within, said = Limit(time.monotonic() + HOUR, 1, tmp_path, only_what_ends), []
+        return runs, Acted(runs, jobs, tmp_path, {}, said.append, within.sort_out), said
+
+    return crew_of
+
+
+def test_what_can_end_starts_first_and_what_cannot_uses_the_time_that_is_left(tmp_path, within_an_hour):
+    finish_earlier(tmp_path)
+    runs, crew, said = within_an_hour([LONG, (9, 9), LONG])
+    crew.step()
+    assert running(crew) == "1"
+    crew.finish(runs[1])
+    assert running(crew) == "0"
+    assert said[-1].startswith("done run1")
+
+
+def test_one_that_was_begun_goes_on_first_if_it_can_end_and_last_if_it_cannot(tmp_path, within_an_hour):
+    finish_earlier(tmp_path)
+    runs, _, _ = within_an_hour([(9, 9), LONG])
+    for images, first in ((9, "1"), (LONG[1], "0")):
+        record(runs[1], phases=1, images=images)
+        _, crew, _ = within_an_hour([(9, 9), LONG])
+        crew.step()
+        assert running(crew) == first
+
+
+def test_only_what_ends_leaves_out_what_cannot_says_so_once_and_does_not_wait(tmp_path, within_an_hour):
+    finish_earlier(tmp_path)
+    runs, crew, said = within_an_hour([LONG, (9, 9)], jobs=2, only_what_ends=True)
+    crew.step()
+    crew.step()
+    assert running(crew) == "1"
+    assert len(said) == 1
+    assert said[0].startswith("run0 seed 1 is not started: it takes about 100 h 0 min, ")
+    assert said[0].endswith(" min are left")
+    crew.finish(runs[1])
+    assert not crew.busy
+    assert "2 runs: 1 done, 1 left out" in drawn(live_table(crew, rows=4))
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        sweep.say_what_is_left(crew, "", "1h")
+    assert "stopped by --until 1h with 1 of 2 runs to go; go on by typing the same again" in told.getvalue()
+
+
+def test_a_run_of_unknown_speed_is_started(within_an_hour):
+    _, crew, _ = within_an_hour([LONG], only_what_ends=True)
+    crew.step()
+    assert running(crew) == "0"
+
+
+def test_a_record_that_cannot_be_read_says_nothing_of_the_speed(tmp_path, within_an_hour):
+    finish_earlier(tmp_path)
+    (tmp_path / "earlier" / "0" / "epochs.jsonl").write_text("{\n")
+    _, crew, _ = within_an_hour([LONG], only_what_ends=True)
+    crew.step()
+    assert running(crew) == "0"
+
+
+def test_runs_under_way_show_how_long_others_take_once_their_epochs_are_steady(within_an_hour):
+    runs, crew, _ = within_an_hour([(9, 9), LONG], only_what_ends=True)
+    crew.step()
+    crew.jobs = 2
+    record(runs[0], phases=1, epochs=[(0, 3.0), (1, 0.001)])  # it has only compiled in its second phase
+    crew.sort_out(crew)
+    assert crew.states[runs[1]] == "waiting"
+    record(runs[0], phases=1, epochs=[(0, 3.0), (1, 0.001), (1, 1.0), (1, 1.0)])
+    crew.step()
+    assert crew.states[runs[1]] == "left out"
+
+
+def test_a_first_phase_that_another_run_trains_takes_no_time_as_long_as_it_does(tmp_path, within_an_hour):
+    finish_earlier(tmp_path)
+    runs, crew, _ = within_an_hour([(100 * HOUR, 9)] * 2, keys="aa", jobs=2, only_what_ends=True)
+    crew.fill()  # before anything was known
+    crew.step()
+    assert [crew.states[run] for run in runs] == ["running", "held"]
+    crew.log_of(runs[0]).write_text("RuntimeError: oh\n")
+    crew.finish(runs[0], code=1)
+    assert [crew.states[run] for run in runs] == ["failed", "left out"]
+
+
+@pytest.mark.parametrize(("beside", "starts"), [(1, ""), (4, "0")])
+def test_a_speed_among_many_runs_may_be_so_much_higher_alone(beside, starts, tmp_path, within_an_hour):
+    finish_earlier(tmp_path, beside=beside)
+    _, crew, _ = within_an_hour([(9, 2 * HOUR)], only_what_ends=True)
+    crew.step()
+    assert running(crew) == starts
+
+
+def test_a_sweep_of_which_nothing_can_end_is_over_at_once(tmp_path):
+    (earlier, *_), _ = acted(tmp_path, "-")
+    record(earlier, phases=2, epochs=[(0, 1e-6), (1, 1e-6)])
+    (earlier.path / "DONE").touch()
+    code, said = swept(["ucir"], tmp_path, until="1h", strict=True)
+    assert code == 0
+    assert "ucir seed 1993 is not started: it takes about " in said
+    assert "stopped by --until 1h with 1 of 1 runs to go" in said
+    assert "started ucir" not in said
+
+
+def test_only_what_ends_wants_a_time_to_end_by(tmp_path):
+    with pytest.raises(UsageError, match="--only-what-ends needs a time to end by: add --until 26m"):
+        Conditions(tmp_path, 1, None, only_what_ends=True)
 
 
 # What is shown

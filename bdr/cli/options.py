@@ -25,6 +25,9 @@ Settings = Annotated[list[str] | None, typer.Option("--set", help="Any field: bd
 Seeds = Annotated[str | None, typer.Option(help="Seeds, a run each: 1993,1994,1995; 3 is the one seed 3.")]
 Jobs = Annotated[int | None, typer.Option(help="Runs at a time; 1, or 3 on a GPU with MPS, if not given.")]
 Until = Annotated[str | None, typer.Option(help="Stop after this time, and save: 26m, 90s, 1h30m.")]
+OnlyWhatEnds = Annotated[
+    bool, typer.Option("--only-what-ends", help="Start no run that cannot end by --until, instead of starting it last.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, estimate time and disk, stop.")]
 DryRuns = Annotated[
     bool, typer.Option("--dry-run", help="Check everything, list the runs and how much work they are, stop.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bdr.cli.options import AsJson, Device, Markdown, Root, RunsFolder, Until
+from bdr.cli.options import AsJson, Device, Markdown, OnlyWhatEnds, Root, RunsFolder, Until
 
 Only = Annotated[str | None, typer.Option(help='Which cells: "cifar100 & (ucir|cwd) & S=10".')]
 Formula = Annotated[str, typer.Option(help="Of BDR, for all cells: corrected, released or anchored.")]
@@ -32,6 +32,7 @@ def reproduce(
     device: Device = None,
     jobs: Annotated[int, typer.Option(help="Runs at once.")] = 1,
     until: Until = None,
+    only_what_ends: OnlyWhatEnds = False,
     check: Annotated[bool, typer.Option("--check", help="Judge what is there, run nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and how long it takes.")] = False,
     json: AsJson = False,
@@ -56,6 +57,7 @@ def reproduce(
         device=device,
         jobs=jobs,
         until=until,
+        only_what_ends=only_what_ends,
         check=check,
         dry_run=dry_run,
         as_json=json,

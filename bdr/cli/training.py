@@ -16,6 +16,7 @@ from bdr.cli.options import (
     Engine,
     Jobs,
     Markdown,
+    OnlyWhatEnds,
     OutFolder,
     Root,
     RunPath,
@@ -107,6 +108,7 @@ def sweep(
     jobs: Jobs = None,
     seeds: Seeds = None,
     until: Until = None,
+    only_what_ends: OnlyWhatEnds = False,
     runs: RunsFolder = Path("runs"),
     dry_run: DryRuns = False,
 ) -> None:
@@ -118,7 +120,7 @@ def sweep(
     from bdr.terminal import Conditions
 
     asked = Asked(typed, None if seeds is None else listed_seeds(seeds))
-    run_sweep(what, asked, Conditions(runs, jobs, until), dry_run=dry_run)
+    run_sweep(what, asked, Conditions(runs, jobs, until, only_what_ends), dry_run=dry_run)
 
 
 def the_only_method(named: Sequence[str]) -> str | None:
@@ -156,6 +158,7 @@ def compare(
     seeds: Seeds = None,
     jobs: Jobs = None,
     until: Until = None,
+    only_what_ends: OnlyWhatEnds = False,
     runs: RunsFolder = Path("runs"),
     check: Annotated[bool, typer.Option("--check", help="Compare what is there, run nothing.")] = False,
     dry_run: DryRuns = False,
@@ -174,7 +177,7 @@ def compare(
     fields = typed if first is None else {"base": first, **typed}
     asked = Asked(fields, None if seeds is None else listed_seeds(seeds))
     manner = Manner(check=check, dry_run=dry_run, as_json=json, markdown=markdown)
-    compare_plugins(method, with_, asked, Conditions(runs, jobs, until), manner)
+    compare_plugins(method, with_, asked, Conditions(runs, jobs, until, only_what_ends), manner)
 
 
 def demo(

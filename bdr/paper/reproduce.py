@@ -78,6 +78,7 @@ def reproduce(
     device: str | None = None,
     jobs: int = 1,
     until: str | None = None,
+    only_what_ends: bool = False,
     check: bool = False,
     dry_run: bool = False,
     as_json: bool = False,
@@ -93,7 +94,7 @@ def reproduce(
     if not (check or dry_run) and (missing := found.schedule.missing):
         manner.refuse_mixed_output(len(missing), f"then with --check {manner.form}; or add --dry-run")
         show(run_sheet(found.schedule), markdown=False)
-        run_all(missing, Conditions(runs, jobs, until), machine(root, device))
+        run_all(missing, Conditions(runs, jobs, until, only_what_ends), machine(root, device))
         found = answer(question)
     present(found, manner)
 

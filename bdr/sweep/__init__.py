@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -16,6 +17,7 @@ from bdr.records import Run, open_whole
 from bdr.sweep import mps
 from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.grid import grids_of, wishes_of
+from bdr.sweep.limit import Limit
 from bdr.sweep.plan import Planned, plan_sweep
 from bdr.sweep.view import Lines, failures_table, list_table, view
 from bdr.sweep.work import time_note
@@ -52,16 +54,18 @@ def say_what_is_to_do(planned: Sequence[Planned], conditions: Conditions) -> Non
     out.print(time_note(planned, conditions.runs, jobs), markup=False, highlight=False)
 
 
-def train_all(planned: Sequence[Planned], conditions: Conditions, end: float | None) -> tuple[Crew, str]:
+def train_all(planned: Sequence[Planned], conditions: Conditions, end: float) -> tuple[Crew, str]:
     """Until all are done, or somebody or the time says stop; what became of each, and why it ended."""
     cuda = any(run.cuda for run in planned)
     jobs = checked_jobs(conditions.jobs, cuda)
     at_once = min(jobs, sum(not run.done for run in planned))
+    limit = Limit(end, max(side_by_side(), at_once), conditions.runs, conditions.only_what_ends)
     with stoppable() as stopping, view(out) as lines:
-        crew = Crew(planned, jobs, logs_folder(conditions.runs), environment(jobs, at_once, cuda), lines.tell)
+        surroundings = environment(jobs, at_once, cuda)
+        crew = Crew(planned, jobs, logs_folder(conditions.runs), surroundings, lines.tell, limit.sort_out)
         say_what_is_done(crew, lines)
         with mps.side_by_side(cuda and at_once > 1, lines.tell):
-            return crew, work(crew, lines, stopping, end)
+            return crew, work(crew, lines, stopping, limit)
 
 
 def plan_runs(what: Sequence[str], asked: Asked, runs: Path) -> list[Planned]:
@@ -72,9 +76,9 @@ def plan_runs(what: Sequence[str], asked: Asked, runs: Path) -> list[Planned]:
     return planned
 
 
-def end_of(until: str | None) -> float | None:
-    """The moment to stop at."""
-    return None if until is None else time.monotonic() + parse_duration(until)
+def end_of(until: str | None) -> float:
+    """The moment to stop at, if there is one."""
+    return math.inf if until is None else time.monotonic() + parse_duration(until)
 
 
 def parse_duration(text: str) -> float:
@@ -122,11 +126,11 @@ def say_what_is_done(crew: Crew, lines: Lines) -> None:
         lines.tell(f"already done {run.name} -> {run.path}{code}")
 
 
-def work(crew: Crew, lines: Lines, stopping: Callable[[], bool], end: float | None) -> str:
+def work(crew: Crew, lines: Lines, stopping: Callable[[], bool], limit: Limit) -> str:
     """Until all runs have ended, or "asked" to stop, or the time is up: "until"."""
     try:
         while crew.busy:
-            if stopping() or (end is not None and time.monotonic() >= end):
+            if stopping() or limit.is_over:
                 wind_down(crew, lines)
                 return "asked" if stopping() else "until"
             crew.step()
@@ -155,7 +159,7 @@ def conclude(crew: Crew, planned: Sequence[Planned], reason: str, until: str | N
 
 
 def say_what_is_left(crew: Crew, reason: str, until: str | None) -> None:
-    failed, left = crew.of_state("failed"), crew.of_state("stopped", *WAITING)
+    failed, left = crew.of_state("failed"), crew.of_state("stopped", "left out", *WAITING)
     if failed:
         out.print(failures_table(crew))
     again = f"go on by typing the same again: {command_line()}"

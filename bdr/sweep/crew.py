@@ -34,13 +34,15 @@ class Crew:
         logs: Path,
         environment: dict[str, str],
         tell: Callable[[str], None] = print,
+        sort_out: Callable[[Crew], None] = lambda crew: None,
     ) -> None:
         # What has been begun comes first: it goes on where it stands, and others may wait for its first phase.
         self.runs = sorted(runs, key=lambda run: not run.begun)
-        self.jobs, self.logs, self.environment, self.tell = jobs, logs, environment, tell
+        self.jobs, self.logs, self.environment, self.tell, self.sort_out = jobs, logs, environment, tell, sort_out
         self.states = {run: "already done" if run.done else "waiting" for run in self.runs}
         self.children: dict[Planned, subprocess.Popen[bytes]] = {}
         self.started: dict[Planned, float] = {}
+        self.late: set[Planned] = set()  # what cannot end before the time is up
         self.asked = False
 
     def of_state(self, *states: str) -> list[Planned]:
@@ -50,19 +52,28 @@ class Crew:
     def busy(self) -> bool:
         return bool(self.children or self.of_state(*WAITING))
 
+    @property
+    def has_room(self) -> bool:
+        return len(self.children) < self.jobs
+
+    @property
+    def may_start(self) -> bool:
+        return self.has_room and bool(self.of_state(*WAITING))
+
     def step(self) -> None:
         self.reap()
+        self.sort_out(self)
         self.fill()
 
     def fill(self) -> None:
-        """Starts what may start; side by side first what others may be waiting for."""
+        """Starts what may start; side by side first what others may be waiting for, and last what is late."""
         waiting = self.of_state(*WAITING)
         if self.jobs > 1:
             waiting = sorted(waiting, key=lambda run: not run.begun and has_first_phase(run))
-        for run in waiting:
+        for run in sorted(waiting, key=lambda run: run in self.late):
             if self.is_held(run):
                 self.states[run] = "held"
-            elif len(self.children) < self.jobs:
+            elif self.has_room:
                 self.start(run)
             elif self.states[run] == "held":
                 self.states[run] = "waiting"
@@ -91,6 +102,10 @@ class Crew:
         if self.states[run] != "elsewhere":
             self.tell(f"{run.name} is under way in another process; waiting for it")
         self.states[run] = "elsewhere"
+
+    def leave_out(self, run: Planned, why: str) -> None:
+        self.states[run] = "left out"
+        self.tell(f"{run.name} is not started: {why}")
 
     def launch(self, run: Planned, log: IO[bytes]) -> None:
         with writing(self.log_of(run)):

@@ -114,7 +114,7 @@ def new_table(title: str, columns: Sequence[str], numbers: Sequence[str] = ()) -
 
 def live_table(crew: Crew, rows: int) -> Table:
     """Running first, then failed, then to come; done ones are a number in the title."""
-    shown = [*crew.of_state("running"), *crew.of_state("failed", "stopped"), *crew.of_state(*WAITING)]
+    shown = [*crew.of_state("running"), *crew.of_state("failed", "stopped", "left out"), *crew.of_state(*WAITING)]
     table = new_table(counts(crew), COLUMNS, ("seed", "phase", "accuracy", "images/s", "left"))
     for run in shown[:rows]:
         state = SAID.get(crew.states[run], crew.states[run])
@@ -125,7 +125,7 @@ def live_table(crew: Crew, rows: int) -> Table:
 
 
 def counts(crew: Crew) -> str:
-    alone = {name: (name,) for name in ("running", "failed", "stopped")}
+    alone = {name: (name,) for name in ("running", "failed", "stopped", "left out")}
     groups: dict[str, tuple[str, ...]] = {"done": ("done", "already done"), **alone, "waiting": WAITING}
     numbers = {name: len(crew.of_state(*states)) for name, states in groups.items()}
     told = ", ".join(f"{number} {name}" for name, number in numbers.items() if number)

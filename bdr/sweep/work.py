@@ -27,9 +27,18 @@ def images_left(run: Planned, runs: Sequence[Planned]) -> list[int]:
 
 
 def work_begun(run: Planned) -> Work | None:
+    there = record_of(run)
+    return work_of(there) if there else None
+
+
+def record_of(run: Planned) -> Run | None:
+    """With its epochs, if it has been begun."""
     # A run that is just cutting back its records is read again another time.
     with contextlib.suppress(BdrError, OSError):
-        return work_of(Run.open(run.path)) if run.begun else None
+        if run.begun:
+            there = Run.open(run.path)
+            _ = there.epochs
+            return there
     return None
 
 

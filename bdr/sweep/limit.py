@@ -1,0 +1,84 @@
+"""What can still end before the time of a sweep is up, by how fast runs like it were."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from bdr.display import duration
+from bdr.errors import BdrError
+from bdr.records import Run
+from bdr.records.speed import Speed, finished_runs, measured
+from bdr.records.work import STEADY
+from bdr.sweep.crew import WAITING, Crew
+from bdr.sweep.plan import Planned
+from bdr.sweep.work import images_left, record_of
+
+APART = 5.0  # seconds between two judgements: each reads the records of all runs of the sweep
+
+
+class Limit:
+    """The moment a sweep stops at, and which of its runs come too late for it.
+
+    They start last, and not never: what they do is kept, and runs longer than any limit could not be swept otherwise.
+    They take nothing from the others, which are judged at the speed of so many side by side.
+    """
+
+    def __init__(self, end: float, at_once: int, folder: Path, only_what_ends: bool = False) -> None:
+        self.end, self.at_once, self.folder, self.only_what_ends = end, at_once, folder, only_what_ends
+        self.judged_at = -math.inf
+
+    @cached_property
+    def earlier(self) -> list[Run]:
+        return finished_runs(self.folder)
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        return self.left <= 0
+
+    def sort_out(self, crew: Crew) -> None:
+        """Tells the crew what comes too late, while it may start anything; it is left out where that is asked for."""
+        if math.isinf(self.end) or not crew.may_start or time.monotonic() - self.judged_at < APART:
+            return
+        self.judged_at = time.monotonic()
+        late = self.too_long(crew)
+        crew.late = set(late)
+        for run, seconds in late.items() if self.only_what_ends else ():
+            crew.leave_out(run, f"it takes about {duration(seconds)}, {duration(self.left)} are left")
+
+    def too_long(self, crew: Crew) -> dict[Planned, float]:
+        """Seconds of those that wait and cannot end in time; one of unknown speed may be able to."""
+        known, waiting = [*self.earlier, *steady_records(crew)], crew.of_state(*WAITING)
+        late: dict[Planned, float] = {}
+        for run in waiting:
+            # One that comes too late trains no first phase for others.
+            others = [*crew.of_state("running"), *(other for other in waiting if other not in late)]
+            seconds = self.seconds_of(run, others, known)
+            if seconds is not None and seconds > self.left:
+                late[run] = seconds
+        return late
+
+    def seconds_of(self, run: Planned, others: Sequence[Planned], known: Sequence[Run]) -> float | None:
+        with suppress(BdrError, OSError):  # a damaged record says nothing, and stops no sweep
+            if speed := measured(known, run.title, run.setup, self.at_once):
+                return self.fewest_seconds(speed, images_left(run, others))
+        return None
+
+    def fewest_seconds(self, speed: Speed, images: Sequence[int]) -> float:
+        # Measured among more than there are now, it can be faster by as much.
+        crowded = max(1.0, (speed.beside or 1) / self.at_once)
+        return speed.seconds(images) / crowded
+
+
+def steady_records(crew: Crew) -> list[Run]:
+    """Of the sweep's own runs, finished or not, that have come far enough to show the speed of later phases."""
+    own = (record_of(run) for run in crew.runs if crew.states[run] != "already done")
+    return [run for run in own if run and (run.done or sum(line["phase"] > 0 for line in run.epochs) >= STEADY)]
