@@ -191,6 +191,12 @@ def test_the_second_stage_is_as_published_and_shrinks_with_the_first():
     assert method.stages(Phase(1, 50, 60), Stage(epochs=1))[1].epochs == 1
 
 
+def test_without_the_balanced_stage_the_classifier_that_was_trained_with_the_extractor_is_kept():
+    phase, base = Phase(1, 50, 60), Stage(epochs=170)
+    assert [stage.name for stage in DER(make_tiny).stages(phase, base)] == ["main", "balanced"]
+    assert DER(make_tiny, balanced=False).stages(phase, base) == [base]
+
+
 def test_classifiers_begin_normal_and_are_drawn_uniformly_and_in_place_after_the_warm_up():
     method, _ = started()
     heads = (method.net.head, method.auxiliary)

@@ -56,6 +56,7 @@ class DER(Method):
         make: MakeNetwork,
         lambda_aux: float = 1.0,
         temperature: float = 5.0,
+        balanced: bool = True,
         keep: float = 1.0,
         s_max: float = 100.0,
     ) -> None:
@@ -68,7 +69,8 @@ class DER(Method):
         check_keep(self.net, keep)
         self.auxiliary = LinearHead(0, bias=False)
         self.pressure = Pressure()
-        self.lambda_aux, self.temperature, self.keep, self.s_max = lambda_aux, temperature, keep, s_max
+        self.lambda_aux, self.temperature, self.balanced = lambda_aux, temperature, balanced
+        self.keep, self.s_max = keep, s_max
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         begin_expanded(self.net, phase, pool)
@@ -83,7 +85,7 @@ class DER(Method):
         return parameter is not backbone_of(self.net).gates.e
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
-        return [base] if phase.first else [base, tuning(base)]
+        return [base, tuning(base)] if self.balanced and not phase.first else [base]
 
     def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
         if stage.loss == "tune":
