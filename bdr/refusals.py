@@ -212,8 +212,9 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
     """Every name that settings speak of is a stage, and every stage has an objective and something that moves."""
     every = [stage for of_phase in stages for stage in of_phase]
     every += [stage.alternate for stage in every if stage.alternate is not None]
+    names = {stage.name for stage in every}
     for name in config.stages:
-        if name not in (names := {stage.name for stage in every}):
+        if name not in {*names, *method.optional_stages}:
             raise unknown("stage", name, names)
     for stage in every:
         if not callable(getattr(method, stage.loss, None)):

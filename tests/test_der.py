@@ -23,6 +23,7 @@ from bdr.nets import Network
 from bdr.nets.gates import Gates
 from bdr.nets.resnet_cifar import ResNet
 from bdr.nets.small import SmallNet
+from bdr.records import Run
 from bdr.types import Clock, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3
@@ -195,6 +196,11 @@ def test_without_the_balanced_stage_the_classifier_that_was_trained_with_the_ext
     phase, base = Phase(1, 50, 60), Stage(epochs=170)
     assert [stage.name for stage in DER(make_tiny).stages(phase, base)] == ["main", "balanced"]
     assert DER(make_tiny, balanced=False).stages(phase, base) == [base]
+
+
+def test_the_balanced_stage_can_be_left_out_where_a_frame_speaks_of_it(tmp_path):
+    found = api.run("der", phases=2, set={"der.balanced": False, "stage.epochs": 1}, out=tmp_path / "run")
+    assert [line["stage"] for line in Run.open(found.path).epochs] == ["main", "main"]
 
 
 def test_classifiers_begin_normal_and_are_drawn_uniformly_and_in_place_after_the_warm_up():

@@ -49,6 +49,7 @@ def new_or_old(y: Tensor, old: int) -> Tensor:
 class DER(Method):
     net: Network[LinearHead]
     keeps = ("some", "all")  # there is nothing to balance the classifier with otherwise
+    optional_stages = ("balanced",)
     counts_parameters = True  # an extractor is copied as it was made
 
     def __init__(
