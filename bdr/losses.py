@@ -58,3 +58,10 @@ def cosine_distance(features: Tensor, reference: Tensor) -> Tensor:
 def old_mass(y: Tensor, old: int) -> Tensor:
     """(B,) how much of each sample belongs to classes of earlier phases: 0 or 1, or in between after mix-up."""
     return y[:, :old].sum(1) if y.dim() == 2 else (y < old).to(torch.float32)
+
+
+def old_as_one(y: Tensor, old: int) -> Tensor:
+    """Targets of a classifier to which all old classes are one, its first, before the new ones; ids or mixtures."""
+    if y.dim() == 2:
+        return torch.cat([y[:, :old].sum(1, keepdim=True), y[:, old:]], 1)
+    return (y - old + 1).clamp(min=0)

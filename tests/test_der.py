@@ -15,8 +15,8 @@ from bdr import api
 from bdr.bench.untrained import pass_for_trained
 from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.listen import Listener
-from bdr.losses import cross_entropy
-from bdr.methods.der import DER, new_or_old
+from bdr.losses import cross_entropy, old_as_one
+from bdr.methods.der import DER
 from bdr.methods.expanding import backbone_of, settle_gates
 from bdr.methods.pressure import Pressure, wanted_share
 from bdr.nets import Network
@@ -106,9 +106,9 @@ def test_plug_ins_stand_around_classification_and_leave_the_auxiliary_term_alone
 
 
 def test_old_classes_are_one_class_to_the_auxiliary_classifier():
-    assert new_or_old(torch.tensor([0, 2, 3, 4]), 3).tolist() == [0, 0, 1, 2]
+    assert old_as_one(torch.tensor([0, 2, 3, 4]), 3).tolist() == [0, 0, 1, 2]
     mixed = torch.tensor([[0.5, 0.0, 0.2, 0.3, 0.0]])
-    assert new_or_old(mixed, 3).flatten().tolist() == pytest.approx([0.7, 0.3, 0.0])
+    assert old_as_one(mixed, 3).flatten().tolist() == pytest.approx([0.7, 0.3, 0.0])
 
 
 # What grows, what moves

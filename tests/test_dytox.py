@@ -22,7 +22,8 @@ from bdr.engine.step import eager_between_steps
 from bdr.errors import UsageError
 from bdr.frames import cifar100
 from bdr.fusing import fusing
-from bdr.methods.dytox import DyTox, old_as_one
+from bdr.losses import old_as_one
+from bdr.methods.dytox import DyTox
 from bdr.nets import NETS, LinearHead, Network, Teacher, TokenHeads
 from bdr.nets.base import lay_out, layouts_of
 from bdr.nets.convit import GatedAttention, relative_places

@@ -16,12 +16,11 @@ settled. Once the extractor is trained, channels whose gates are shut are remove
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.errors import check_more_than_zero, check_not_negative
-from bdr.losses import softmax_loss
+from bdr.losses import old_as_one, softmax_loss
 from bdr.methods.base import Method
 from bdr.methods.expanding import (
     backbone_of,
@@ -37,13 +36,6 @@ from bdr.methods.expanding import (
 from bdr.methods.pressure import Pressure, wanted_share
 from bdr.nets import LinearHead, MakeNetwork, Network
 from bdr.types import Batch, Classify, Phase, Stage
-
-
-def new_or_old(y: Tensor, old: int) -> Tensor:
-    """The targets of the auxiliary classifier: 0 for all old classes, then the new ones; ids or mixtures."""
-    if y.dim() == 2:
-        return torch.cat([y[:, :old].sum(1, keepdim=True), y[:, old:]], 1)
-    return (y - old + 1).clamp(min=0)
 
 
 class DER(Method):
@@ -115,7 +107,7 @@ class DER(Method):
         terms = {"ce": classify(out, batch.y).mean()}
         if not phase.first:
             logits, _ = self.auxiliary(out.features[:, -extractors.newest.dim :])
-            terms["auxiliary"] = softmax_loss(logits, new_or_old(batch.y, phase.old)).mean()
+            terms["auxiliary"] = softmax_loss(logits, old_as_one(batch.y, phase.old)).mean()
         if extractors.gates.there:
             terms["sparsity"] = self.pressure(extractors.gates.sparsity())
         return terms

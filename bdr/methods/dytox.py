@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.errors import check_not_negative
-from bdr.losses import binary, distillation, one_hot
+from bdr.losses import binary, distillation, old_as_one, one_hot
 from bdr.methods.base import Method
 from bdr.nets import MakeNetwork, Network, Teacher, TokenHeads
 from bdr.nets.dytox import TokenTransformer
@@ -27,11 +26,6 @@ from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 SHARE_OF_EPOCHS = 25  # 20 epochs of tuning after 500
 TUNED = ("net.backbone.tokens", "net.backbone.decoder", "net.head")
-
-
-def old_as_one(target: Tensor, old: int) -> Tensor:
-    """(B, 1 + K_new): all old classes as the first column, and the new ones as they are."""
-    return torch.cat([target[:, :old].sum(1, keepdim=True), target[:, old:]], 1)
 
 
 class DyTox(Method):
