@@ -16,6 +16,7 @@ from bdr.seeding import generator
 from bdr.types import Outputs, Phase, Stage
 
 DRAWS = ("all", "rarest", "uniform", "memory", "held", "fresh")
+WHOLE = ("all", "uniform")  # those of stages that train on all that a phase has
 
 
 @contextmanager

@@ -19,14 +19,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bdr.data.pool import Census
+from bdr.data.pool import WHOLE, Census
 from bdr.errors import UsageError, check_more_than_zero
 from bdr.nets import Levelled, MakeNetwork, Network, TwoBranches
 from bdr.nets.base import H
 from bdr.plugins.base import Plugin
 from bdr.types import Phase, Stage
-
-WHOLE = ("all", "uniform")  # draws of stages that train on all that a phase has
 
 
 def branches_of(net: nn.Module) -> TwoBranches:

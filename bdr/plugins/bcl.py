@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bdr.data.pool import Census
+from bdr.data.pool import WHOLE, Census
 from bdr.data.randaugment import NONE, OPERATIONS, STRONGEST, operated
 from bdr.data.store import Store
 from bdr.data.views import Looks, View, normalised, seen
@@ -98,7 +98,7 @@ class BoostedContrast(Plugin):
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
         """Also where classes are drawn equally often: it is about images learnt late, not about rare classes."""
-        return not phase.first and stage.draw in ("all", "uniform")
+        return not phase.first and stage.draw in WHOLE
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         self.projection.fit(census.dim(net))

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bdr.data.pool import Census
+from bdr.data.pool import WHOLE, Census
 from bdr.errors import check_not_negative
 from bdr.losses import cross_entropy, one_hot
 from bdr.plugins.base import Plugin
@@ -41,7 +41,7 @@ class Focal(Plugin):
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
         """Also where classes are drawn equally often: it is about hard images, not about rare classes."""
-        return (self.always or not phase.first) and stage.draw in ("all", "uniform")
+        return (self.always or not phase.first) and stage.draw in WHOLE
 
     def layout(self) -> dict[str, Any]:
         return {"classes": len(self.total)}
