@@ -428,6 +428,15 @@ def slow_bce(logits, targets):
     return sum(losses) / len(losses)
 
 
+def slow_softce(logits, targets):
+    """The mean over images of what the softmax over all classes costs."""
+    losses = []
+    for row, target in zip(logits.tolist(), targets.tolist(), strict=True):
+        whole = math.log(sum(math.exp(z) for z in row))
+        losses.append(sum(t * (whole - z) for z, t in zip(row, target, strict=True)))
+    return sum(losses) / len(losses)
+
+
 def slow_kd(logits, old):
     """The divergence of softmaxes, averaged over images and classes."""
     losses = []
@@ -445,9 +454,10 @@ def smoothed(targets, smoothing=0.1):
     return (1 - smoothing) * targets + smoothing / targets.shape[1]
 
 
+@pytest.mark.parametrize(("loss", "slow"), [("bce", slow_bce), ("softce", slow_softce)])
 @pytest.mark.parametrize("mixed", [False, True], ids=["ids", "mixtures"])
-def test_the_terms_are_their_loops(mixed):
-    method, pool = started()
+def test_the_terms_are_their_loops(mixed, loss, slow):
+    method, pool = started(loss=loss)
     batch = all_of(pool)
     targets = F.one_hot(batch.y, 5).double()
     if mixed:
@@ -456,7 +466,7 @@ def test_the_terms_are_their_loops(mixed):
     terms = method.loss(batch, pool.phase, method.criterion)
     out, old = method.net(batch.x), method.teacher(batch.x).logits
     wanted = {
-        "bce": slow_bce(out.logits, targets),
+        loss: slow(out.logits, targets),
         "distillation": slow_kd(out.logits[:, :OLD], old),
         "divergence": slow_bce(method.divergence(out.features[:, -16:])[0], slow_old_as_one(targets, OLD)),
     }
@@ -485,6 +495,38 @@ def test_terms_are_weighed_by_the_share_of_old_classes():
     assert method.weights(pool.phase, tuning) == method.weights(first, Stage()) == {}
 
 
+def test_a_softmax_takes_the_place_of_the_binary_loss_and_leaves_the_other_terms_their_weight():
+    """A sum over classes where the others are means: as much less as there are classes."""
+    method, pool = started(loss="softce")
+    main, tuning = method.stages(pool.phase, Stage())
+    wanted = {"softce": 2 / 5 / 5, "distillation": 3 / 5, "divergence": 0.1}
+    assert method.weights(pool.phase, main) == pytest.approx(wanted)
+    assert set(method.balanced(all_of(pool), pool.phase, method.criterion)) == {"softce"}
+    assert method.weights(pool.phase, tuning) == {}
+
+
+@pytest.mark.parametrize(("loss", "slow"), [("bce", slow_bce), ("softce", slow_softce)])
+@pytest.mark.parametrize("mixed", [False, True], ids=["ids", "mixtures"])
+def test_an_offset_stands_inside_the_loss(mixed, loss, slow):
+    method, y = DyTox(make_tokens, loss=loss), torch.tensor([0, 3, 2, 4, 1, 3])
+    targets, y = (smoothed(mixture_of(y)), mixture_of(y)) if mixed else (F.one_hot(y, 5).double(), y)
+    generator = torch.Generator().manual_seed(3)
+    logits, offset = (torch.randn(*size, 5, generator=generator, dtype=torch.float64) for size in ((6,), ()))
+    found = method.criterion(Outputs(logits, logits).shift(offset), y).mean()
+    assert float(found) == pytest.approx(slow(logits + offset, targets), rel=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "apart"), [("bce", 2 * math.log(9)), ("softce", math.log(9))])
+def test_where_two_classes_compete_an_offset_counts_half_as_much_in_a_binary_loss(loss, apart):
+    """It is taken from logits that are twice as far apart where they learn 0.9 against 0.1."""
+    method, y = DyTox(make_tokens, loss=loss, smoothing=0), torch.tensor([[0.9, 0.1]], dtype=torch.float64)
+    for offset in (torch.zeros(2), torch.tensor([1.0, -1.0])):
+        learnt = torch.tensor([[apart / 2, -apart / 2]], dtype=torch.float64) - offset
+        learnt.requires_grad_()
+        method.criterion(Outputs(learnt, learnt).shift(offset), y).sum().backward()
+        assert learnt.grad.abs().max() < 1e-12
+
+
 def test_the_first_phase_is_binary_cross_entropy_alone():
     torch.manual_seed(0)
     method, pool = DyTox(make_tokens), make_pool(COUNTS[:OLD], side=8)
@@ -495,23 +537,25 @@ def test_the_first_phase_is_binary_cross_entropy_alone():
     assert method.stages(pool.phase, Stage()) == [Stage()]
 
 
-def test_a_flat_prior_leaves_the_loss_alone_and_bdr_touches_no_other_term():
-    method, pool = started()
+@pytest.mark.parametrize(("loss", "slow"), [("bce", slow_bce), ("softce", slow_softce)])
+def test_a_flat_prior_leaves_the_loss_alone_and_bdr_touches_no_other_term(loss, slow):
+    method, pool = started(loss=loss)
     batch, bdr = all_of(pool), BDRPlugin()
     plain = method.loss(batch, pool.phase, method.criterion)
     flat = method.loss(batch, pool.phase, lambda out, y: method.criterion(out.shift(torch.zeros(5)), y))
-    assert torch.equal(flat["bce"], plain["bce"])
+    assert torch.equal(flat[loss], plain[loss])
     bdr.begin(pool.phase, pool.census("all", 0), method.net)
     assert bdr.balance.mean.shape == (5, 32)  # both tokens
     shifted = method.loss(batch, pool.phase, lambda out, y: bdr.classify(method.criterion, out, y))
-    assert {name for name in plain if not torch.equal(plain[name], shifted[name])} == {"bce"}
+    assert {name for name in plain if not torch.equal(plain[name], shifted[name])} == {loss}
     out = method.net(batch.x)
-    wanted = slow_bce(out.logits + bdr.balance.offset, F.one_hot(batch.y, 5).double())
-    assert float(shifted["bce"]) == pytest.approx(wanted, rel=1e-4)
+    wanted = slow(out.logits + bdr.balance.offset, F.one_hot(batch.y, 5).double())
+    assert float(shifted[loss]) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_a_compiled_criterion_takes_mixtures():
-    method, logits = DyTox(make_tokens), torch.randn(6, 5)
+@pytest.mark.parametrize("loss", ["bce", "softce"])
+def test_a_compiled_criterion_takes_mixtures(loss):
+    method, logits = DyTox(make_tokens, loss=loss), torch.randn(6, 5)
     y = mixture_of(torch.arange(6) % 5).float()
     out = Outputs(logits, None)
     compiled = torch.compile(method.criterion, fullgraph=True, backend="eager")(out, y)
@@ -616,6 +660,29 @@ def resting_encoder(net):
 def test_a_network_without_tokens_is_refused(tmp_path):
     with pytest.raises(UsageError, match="dytox: needs a network with task tokens: use --net convit"):
         plan(tmp_path / "run", "dytox", net="small")
+
+
+def test_the_loss_is_a_setting_and_lets_in_what_needs_a_softmax(tmp_path):
+    fields, softce = {"net": "convit-small"}, [("dytox.loss", "softce")]
+    with pytest.raises(UsageError, match="plug-in 'paco' lets images compete with the classes of a softmax"):
+        plan(tmp_path / "binary", "dytox+paco", **fields)
+    assert plan(tmp_path / "softmax", "dytox+paco", settings=softce, **fields).experiment.method.softmax
+    with pytest.raises(UsageError, match=r"dytox\.loss = 'ce' is not allowed"):
+        plan(tmp_path / "run", "dytox", settings=[("dytox.loss", "ce")], **fields)
+    with pytest.raises(ValueError, match="no loss 'ce'; there are bce, softce"):
+        DyTox(make_tokens, loss="ce")
+
+
+def test_a_loss_that_is_the_default_leaves_the_fingerprint_as_it_was(tmp_path):
+    found = [
+        plan(tmp_path / name, "dytox", net="convit-small", settings=settings).info["fingerprint"]
+        for name, settings in {
+            "plain": [],
+            "told": [("dytox.loss", "bce")],
+            "other": [("dytox.loss", "softce")],
+        }.items()
+    ]
+    assert found[0] == found[1] != found[2]
 
 
 def test_settings_of_the_network_are_settings_of_the_run(tmp_path):

@@ -8,22 +8,27 @@ token has a classifier of its own for the classes of its phase (section 3); earl
 BCE is binary cross-entropy over all K outputs, KD the divergence from the previous network's softmax over old classes,
 and `divergence` the binary cross-entropy of a further classifier on the newest token, which tells new classes from each
 other and from anything old. Then all but the encoder is tuned on the exemplars alone, by BCE. `dytox+mixup` is DyTox+.
+
+With loss="softce" softmax cross-entropy stands in the place of BCE. Where two classes compete, each logit of BCE is the
+whole of their log-odds, z_1 - z_2 is twice that, and an offset counts half as much as it does under a softmax.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
 from bdr.errors import check_not_negative
-from bdr.losses import binary, distillation, old_as_one, one_hot
+from bdr.losses import binary, distillation, old_as_one, one_hot, softmax_loss
 from bdr.methods.base import Method
 from bdr.nets import MakeNetwork, Network, Teacher, TokenHeads
 from bdr.nets.dytox import TokenTransformer
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
+Loss = Literal["bce", "softce"]
 SHARE_OF_EPOCHS = 25  # 20 epochs of tuning after 500
 TUNED = ("net.backbone.tokens", "net.backbone.decoder", "net.head")
 
@@ -31,21 +36,26 @@ TUNED = ("net.backbone.tokens", "net.backbone.decoder", "net.head")
 class DyTox(Method):
     net: Network[TokenHeads]
     distillation = "distillation"
-    softmax = False  # a yes or no for every class
     keeps = ("some", "all")
     training_only = ("divergence",)
 
-    def __init__(self, make: MakeNetwork, divergence_weight: float = 0.1, smoothing: float = 0.1) -> None:
+    def __init__(
+        self, make: MakeNetwork, divergence_weight: float = 0.1, smoothing: float = 0.1, loss: Loss = "bce"
+    ) -> None:
         super().__init__()
         check_not_negative(divergence_weight=divergence_weight)
         if not 0 <= smoothing < 1:
             raise ValueError(f"smoothing = {smoothing} is not allowed: it is from 0 to less than 1")
+        if loss not in ("bce", "softce"):
+            raise ValueError(f"no loss '{loss}'; there are bce, softce")
         self.net = make(TokenHeads)
         if not isinstance(self.net.backbone, TokenTransformer):
             raise ValueError("needs a network with task tokens: use --net convit, or convit-small for a few pixels")
         self.teacher = Teacher(self.net)
         self.divergence = TokenHeads(self.transformer.dim)
         self.divergence_weight, self.smoothing = divergence_weight, smoothing
+        self.term: str = loss
+        self.softmax = loss == "softce"  # else a yes or no for every class
 
     @property
     def transformer(self) -> TokenTransformer:
@@ -76,12 +86,13 @@ class DyTox(Method):
         return target if y.dim() == 1 else (1 - self.smoothing) * target + self.smoothing / like.shape[1]
 
     def criterion(self, out: Outputs, y: Tensor) -> Tensor:
-        """(B,) the mean over all classes."""
-        return binary(out.logits, self.target(y, out.logits)) / out.logits.shape[1]
+        """(B,) binary, the mean over all classes; or of the softmax."""
+        target = self.target(y, out.logits)
+        return softmax_loss(out.logits, target) if self.softmax else binary(out.logits, target) / out.logits.shape[1]
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         out = self.net(batch.x)
-        terms = {"bce": classify(out, batch.y).mean()}
+        terms = {self.term: classify(out, batch.y).mean()}
         if not phase.first:
             old = self.teacher(batch.x).logits
             # The authors average over classes too: the term is K_old times weaker than a divergence is.
@@ -96,13 +107,15 @@ class DyTox(Method):
 
     def balanced(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         """Without a teacher."""
-        return {"bce": classify(self.net(batch.x), batch.y).mean()}
+        return {self.term: classify(self.net(batch.x), batch.y).mean()}
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         if phase.first or stage.loss == "balanced":
             return {}
         share = phase.old / phase.seen
-        return {"bce": 1 - share, "distillation": share, "divergence": self.divergence_weight}
+        # The other terms are means over classes, as the binary one is: beside a whole softmax they would be lost.
+        over = phase.seen if self.softmax else 1
+        return {self.term: (1 - share) / over, "distillation": share, "divergence": self.divergence_weight}
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.teacher.refill(self.net)
