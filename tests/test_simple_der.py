@@ -5,10 +5,12 @@ import math
 
 import pytest
 import torch
-from runs import train
+from runs import Position, assert_equal, train, train_until
 from small import make_batch, make_flat, make_pool
 
+from bdr import api
 from bdr.engine.fit import set_modes
+from bdr.engine.step import make_optimizer
 from bdr.methods.expanding import backbone_of
 from bdr.methods.simple_der import SimpleDER, importance
 from bdr.nets import Network
@@ -153,10 +155,44 @@ def test_channels_are_shut_out_at_half_time_and_those_are_the_ones_removed():
     assert not extractors.gates.there
 
 
-def test_the_numbers_of_the_gates_do_not_decay():
-    method, _, _ = started()
-    spared = {name for name, parameter in method.named_parameters() if not method.decays(name, parameter)}
-    assert spared == {"net.backbone.gates.e"}
+def test_the_gates_are_masks_that_no_step_moves():
+    method, pool, _ = started()
+    gates = backbone_of(method.net).gates
+    moving = {name for name, parameter in method.named_parameters() if parameter.requires_grad}
+    assert not any("gates" in name for name in moving)
+    method.at_epoch(Stage(epochs=2), 1)
+    before = gates.e.clone()
+    set_modes(method)
+    optimizer = make_optimizer(Stage(lr=1.0, weight_decay=0.1), method.parameters(), torch.device("cpu"))
+    sum(method.loss(all_of(pool), pool.phase, method.criterion).values()).backward()
+    optimizer.step()
+    assert torch.equal(gates.e, before)
+    assert {float(value) for mask in gates() for value in mask} == {0.0, 1.0}
+
+
+def test_masks_that_could_learn_would_learn_nothing_and_change_nothing():
+    found = []
+    for learns in (False, True):
+        method, pool, _ = started(keep=0.3)
+        gates = backbone_of(method.net).gates
+        method.at_epoch(Stage(epochs=2), 1)
+        gates.e.requires_grad_(learns)
+        set_modes(method)
+        assert gates.training == learns
+        sum(method.loss(all_of(pool), pool.phase, method.criterion).values()).backward()
+        assert gates.e.grad is None or not gates.e.grad.any()
+        found.append({name: p.grad for name, p in method.named_parameters() if p is not gates.e and p.grad is not None})
+    resting, learning = found
+    assert resting.keys() == learning.keys()
+    assert all(torch.equal(resting[name], learning[name]) for name in resting)
+
+
+def test_a_run_stopped_with_channels_shut_out_ends_where_the_whole_one_does(tmp_path):
+    fields = {"net": "test_der:tiny", "phases": 2, "settings": [("simple-der.keep", 0.3)]}
+    whole = train(tmp_path / "whole", "simple-der", **fields)
+    path = train_until(Position(1, 0, 1, 2), tmp_path / "run", "simple-der", **fields)
+    api.resume(path)
+    assert_equal(path, whole)
 
 
 def test_the_pruned_network_says_what_was_trained(tmp_path):

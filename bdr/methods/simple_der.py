@@ -16,7 +16,7 @@ The paper was not at hand but for its abstract; the objective is derived from it
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from bdr.data.pool import Pool
 from bdr.errors import check_more_than_zero, check_not_negative
@@ -75,10 +75,7 @@ class SimpleDER(Method):
             extractors = backbone_of(self.net)
             extractors.gates.begin(extractors.prunable())
             extractors.gates.settle([torch.ones_like(mask) for mask in extractors.gates.kept()])
-
-    def decays(self, name: str, parameter: nn.Parameter) -> bool:
-        """The numbers of the gates do not: they say which are open."""
-        return parameter is not backbone_of(self.net).gates.e
+            extractors.gates.e.requires_grad_(False)  # masks that `shut_out_the_least_important` alone changes
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
         """The first extractor is pruned as well, so the classifier is tuned in the first phase too."""
