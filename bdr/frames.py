@@ -203,7 +203,7 @@ def der_frame(method: str, *plugins: str) -> Config:
 
 
 def fitted_to_plugins(frame: Config) -> Config:
-    """AANet's rows of table 4 were made with ResNet-32, dot-product herding and imprinted embeddings."""
+    """AANet's own code has ResNet-32, dot-product herding and imprinted embeddings."""
     if "aanet" not in frame.plugins:
         return frame
     settings = IMPRINTED if frame.method == "ucir" else {}
