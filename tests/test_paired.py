@@ -9,16 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from bdr.engine.step.paired import Paired, can_be_paired, paired_forms, paired_forward
+from bdr.engine.step.paired import Paired, can_be_paired, is_narrow, paired_forms, paired_forward
 from bdr.engine.step.resting import running
 from bdr.nets import LinearHead, Network, TwoBranches
 from bdr.nets.aanet import ScaledConv
 from bdr.nets.base import BatchNorm, Frozen
-from bdr.nets.resnet_cifar import ResNet
+from bdr.nets.resnet_cifar import ResNet, resnet18, resnet32
+from bdr.types import ImageShape
 
 
-def branches(widths=(8, 16, 48), split=True, **options):
-    """Two branches that have gone different ways; of the three levels the last is too wide to be paired."""
+def branches(widths=(8, 40, 16), split=True, **options):
+    """Two branches that have gone different ways; of the three levels the second is too wide to be paired."""
     torch.manual_seed(0)
     net = TwoBranches(ResNet(widths, 2, **options))
     if split:
@@ -45,7 +46,7 @@ def some_images():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("maps", [True, False])
 @pytest.mark.parametrize("last_relu", [True, False])
-@pytest.mark.parametrize("widths", [(8, 16, 48), (8, 16)])
+@pytest.mark.parametrize("widths", [(8, 40, 16), (8, 16, 48)])
 def test_they_say_learn_and_keep_the_same(training, maps, last_relu, widths):
     net = branches(widths, maps=maps, last_relu=last_relu).train(training)
     twin, x = copy.deepcopy(net), some_images()
@@ -59,6 +60,12 @@ def test_they_say_learn_and_keep_the_same(training, maps, last_relu, widths):
             torch.testing.assert_close(mine.grad, theirs.grad, msg=name)
     for mine, theirs in zip(twin.buffers(), net.buffers(), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize(("resnet", "narrow"), [(resnet32, True), (resnet18, False)])
+def test_resnet_32_is_narrow_throughout_and_resnet_18_nowhere(resnet, narrow):
+    net = TwoBranches(resnet(ImageShape(3, 32, 32)))
+    assert [is_narrow(net, index) for index in range(net.depth)] == [narrow] * net.depth
 
 
 def test_they_are_compiled_without_a_break():

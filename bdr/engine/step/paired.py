@@ -3,9 +3,11 @@
     | w_stable     0     |
     |    0     w_plastic |
 
-Matrix units take 32 channels at once, and 16 are no quicker: the same convolution of both branches is one of twice the
-width, in which each sees its own channels alone. The first of a level reads what both read, and has no zeros. Batch
-norms stand side by side. Wide levels would do the zeros' work in earnest, and are left as they are.
+Matrix units take 32 channels at once, and 16 are no quicker; and where pixels are few, kernels are so short that their
+work hardly counts. So the same convolution of both branches is one of twice the width, in which each sees its own
+channels alone. The first of a level reads what both read, and has no zeros. Batch norms stand side by side. With half
+the resolution twice the width is as much work, and as narrow: all of ResNet-32 is. Wide levels, as those of ResNet-18,
+would do the zeros' work in earnest, and are left as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from bdr.nets.aanet import TwoBranches
 from bdr.nets.base import BatchNorm, Features, Level
 from bdr.nets.resnet_cifar import ConvNorm, ResNet
 
-NARROW = 32  # channels of one branch
+NARROW = 16  # channels of one branch at the resolution of the images
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -36,7 +38,7 @@ def paired_forward(net: TwoBranches, x: Tensor) -> Features:
 
 
 def is_narrow(net: TwoBranches, index: int) -> bool:
-    return int(net.plastic.stages[index][-1].bn2.num_features) <= NARROW  # type: ignore[union-attr, index]
+    return int(net.plastic.stages[index][-1].bn2.num_features) <= NARROW << index  # type: ignore[union-attr, index]
 
 
 def paired_level(net: TwoBranches, index: int, x: Tensor) -> Level:
