@@ -19,7 +19,7 @@ class ScaledConv(nn.Module):
         super().__init__()
         planes = conv.weight.data.new_ones(*conv.weight.shape[:2], 1, 1)
         self.scale = nn.Parameter(planes, requires_grad=conv.weight.requires_grad)
-        self.conv = conv
+        self.conv, self.stride, self.padding = conv, conv.stride, conv.padding
         self.conv.weight.requires_grad_(False)
 
     @property

@@ -79,8 +79,10 @@ class LastStage(nn.Module):
         super().__init__()
         self.blocks, self.last_relu = blocks, last_relu
 
-    def forward(self, x: Tensor) -> Level:
-        return Level.last(self.blocks(x), self.last_relu)
+    def forward(self, x: Tensor, make: MakeLayer = as_it_reads) -> Level:
+        for block in self.blocks:  # type: ignore[attr-defined]
+            x = block(x, make=make)
+        return Level.last(x, self.last_relu)
 
 
 class ResNet(Prunable, Divisible):

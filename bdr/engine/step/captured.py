@@ -39,7 +39,7 @@ class GraphStep:
 
     def __call__(self) -> None:
         if self.graph is None:
-            self.forms = [*resting_forms(self.eager), *paired_forms(self.eager)]
+            self.forms = forms_of(self.eager)
             with running(self.forms), frozen_aside(self.eager):
                 self.graph = self.capture()
         self.graph.replay()
@@ -71,6 +71,13 @@ class GraphStep:
                 tensor.copy_(value)
             for tensor in optimizer_tensors(self.optimizer):
                 tensor.copy_(moments[id(tensor)]) if id(tensor) in moments else tensor.zero_()
+
+
+def forms_of(step: EagerStep) -> list[Resting | Paired]:
+    """What other ways to call its networks a step has; two branches that rest are one network in either form."""
+    resting = resting_forms(step)
+    rest = {form.net for form in resting}
+    return [*resting, *(form for form in paired_forms(step) if form.net not in rest)]
 
 
 def state_of(step: EagerStep) -> list[Tensor]:

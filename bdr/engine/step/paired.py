@@ -12,27 +12,30 @@ would do the zeros' work in earnest, and are left as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bdr.engine.step.compiled import backbone_parts, compiling_for
 from bdr.engine.step.eager import EagerStep
 from bdr.nets.aanet import TwoBranches
 from bdr.nets.base import BatchNorm, Features, Level
+from bdr.nets.prunable import Layer
 from bdr.nets.resnet_cifar import ConvNorm, ResNet
 
 NARROW = 16  # channels of one branch at the resolution of the images
 STATISTICS = ("running_mean", "running_var")
+
+MakePair = Callable[[ConvNorm, Tensor, Layer], Tensor]  # of a layer, what it reads, and its partner in the other branch
 
 
 def paired_forward(net: TwoBranches, x: Tensor) -> Features:
     """What the network says, level by level."""
     maps = []
     for index in range(net.depth):
-        x, seen = paired_level(net, index, x) if is_narrow(net, index) else net.level(index, x)
+        x, seen = paired_level(net, index, x, as_one) if is_narrow(net, index) else net.level(index, x)
         maps.append(seen)
     return Features(x, tuple(maps) if net.keeps_maps else ())
 
@@ -41,31 +44,34 @@ def is_narrow(net: TwoBranches, index: int) -> bool:
     return int(net.plastic.stages[index][-1].bn2.num_features) <= NARROW << index  # type: ignore[union-attr, index]
 
 
-def paired_level(net: TwoBranches, index: int, x: Tensor) -> Level:
+def paired_level(net: TwoBranches, index: int, x: Tensor, make: MakePair) -> Level:
     """Told by the plastic branch; of its layers, each is made with its partner in the stable one."""
     assert isinstance(net.stable, ResNet)
     assert isinstance(net.plastic, ResNet)
     partners = {id(theirs.conv): mine for mine, theirs in zip(net.stable.layers(), net.plastic.layers(), strict=True)}
 
     def both_of(layer: ConvNorm, x: Tensor) -> Tensor:
-        partner, shared = partners[id(layer.conv)], x.shape[1] == layer.conv.in_channels
-        y = normed(partner.norm, layer.norm, convolved(partner.conv, layer.conv, x, shared))
-        if layer.beside is not None:
-            y = y + (layer.beside if layer.beside.shape == y.shape else torch.cat([layer.beside] * 2, 1))
-        return F.relu(y) if layer.relu else y
+        return make(layer, x, partners[id(layer.conv)])
 
     both = net.plastic.level(index, x, make=both_of)
     stable, plastic = (Level(*halves) for halves in zip(both.x.chunk(2, 1), both.map.chunk(2, 1), strict=True))
     return net.mixed(index, stable, plastic)
 
 
-def convolved(one: nn.Conv2d, other: nn.Conv2d, x: Tensor, shared: bool) -> Tensor:
-    """Both convolutions at once: of channels that both read, or of those of each, side by side."""
-    first, second = one.weight, other.weight
+def as_one(layer: ConvNorm, x: Tensor, partner: Layer) -> Tensor:
+    conv, shared = layer.conv, x.shape[1] == layer.conv.in_channels
+    weight = side_by_side([partner.conv.weight, conv.weight], shared)
+    y = normed(partner.norm, layer.norm, F.conv2d(x, weight, None, conv.stride, conv.padding))
+    y = y if layer.beside is None else y + layer.beside
+    return F.relu(y) if layer.relu else y
+
+
+def side_by_side(weights: Sequence[Tensor], shared: bool) -> Tensor:
+    """Of convolutions at once: of channels that all read, or of those of each of two."""
     if not shared:
-        width = first.shape[1]
-        first, second = F.pad(first, (0, 0, 0, 0, 0, width)), F.pad(second, (0, 0, 0, 0, width, 0))
-    return F.conv2d(x, torch.cat([first, second]), None, other.stride, other.padding)
+        (first, second), width = weights, weights[0].shape[1]
+        weights = F.pad(first, (0, 0, 0, 0, 0, width)), F.pad(second, (0, 0, 0, 0, width, 0))
+    return torch.cat(list(weights))
 
 
 def normed(one: BatchNorm, other: BatchNorm, x: Tensor) -> Tensor:

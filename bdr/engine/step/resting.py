@@ -4,7 +4,8 @@
 
 What a batch norm at rest does is so done by the convolution before it, and convolution, sum and ReLU are one kernel. A
 network that lost channels is filled up with zeros again, but only to the next multiple of what matrix units take at
-once: between two such numbers convolutions are no quicker, and off them they are slow.
+once: between two such numbers convolutions are no quicker, and off them they are slow. Two narrow branches are one
+network here too (`paired.py`), whose weights are laid side by side once and not in every step.
 """
 
 from __future__ import annotations
@@ -19,15 +20,36 @@ from torch import Tensor, nn
 
 from bdr.engine.step.compiled import backbone_parts
 from bdr.engine.step.eager import EagerStep
-from bdr.nets.base import Features, Frozen, Network
+from bdr.engine.step.paired import is_narrow, paired_level, side_by_side
+from bdr.nets.aanet import TwoBranches
+from bdr.nets.base import Features, Frozen, Level, Levelled, Network
+from bdr.nets.experts import Experts
 from bdr.nets.prunable import Layer
 from bdr.nets.resnet_cifar import ConvNorm, ResNet
 
 UNIT = 16  # channels that matrix units take at once in bfloat16
 
 
+def filled_up(channels: int) -> int:
+    """To the next multiple."""
+    return channels + -channels % UNIT
+
+
+@torch.no_grad()
+def without_norm(layer: Layer | ConvNorm, inputs: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias that do what a convolution and its batch norm did, of so many inputs."""
+    norm, weight = layer.norm, layer.conv.weight
+    mean, var = norm.running_mean, norm.running_var
+    assert mean is not None
+    assert var is not None
+    scale = norm.weight * torch.rsqrt(var + norm.eps)
+    more_inputs, more_outputs = inputs - weight.shape[1], filled_up(len(weight)) - len(weight)
+    weight = F.pad(weight * scale[:, None, None, None], (0, 0, 0, 0, 0, more_inputs, 0, more_outputs))
+    return weight, F.pad(norm.bias - mean * scale, (0, more_outputs))
+
+
 class Folded(NamedTuple):
-    """A convolution that does what it and its batch norm did."""
+    """A convolution that does what it and its batch norm did, or those of two branches."""
 
     weight: Tensor
     bias: Tensor
@@ -35,19 +57,15 @@ class Folded(NamedTuple):
     padding: tuple[int, ...]
 
     @classmethod
-    @torch.no_grad()
-    def of(cls, layer: Layer, dtype: torch.dtype) -> Folded:
-        conv, norm = layer.conv, layer.norm
-        mean, var = norm.running_mean, norm.running_var
-        assert mean is not None
-        assert var is not None
-        scale = norm.weight * torch.rsqrt(var + norm.eps)
-        weight, bias = conv.weight * scale[:, None, None, None], norm.bias - mean * scale
-        outputs, inputs = -len(weight) % UNIT, 0 if layer.inputs is None else -weight.shape[1] % UNIT
-        weight = F.pad(weight, (0, 0, 0, 0, 0, inputs, 0, outputs))
+    def of(cls, layers: Sequence[Layer | ConvNorm], inputs: int, dtype: torch.dtype) -> Folded:
+        """Two layers either read the same inputs, or each its half of them."""
+        conv = layers[0].conv
+        shared = inputs <= filled_up(conv.weight.shape[1])
+        each = inputs if shared else inputs // 2
+        weights, biases = zip(*(without_norm(layer, each) for layer in layers), strict=True)
+        weight = side_by_side(weights, shared).to(dtype).contiguous(memory_format=torch.channels_last)
         padding = conv.padding if isinstance(conv.padding, tuple) else (0, 0)
-        last = weight.to(dtype).contiguous(memory_format=torch.channels_last)
-        return cls(last, F.pad(bias, (0, outputs)).to(dtype), conv.stride, padding)
+        return cls(weight, torch.cat(biases).to(dtype), conv.stride, padding)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, self.bias, self.stride, self.padding)
@@ -64,22 +82,74 @@ class Folded(NamedTuple):
         return torch.cudnn_convolution_add_relu(x, self.weight, summand, 1.0, self.bias, *around)
 
 
+class MakeFolded(Protocol):
+    """Makes a layer, or with its partner in the other branch both at once."""
+
+    def __call__(self, layer: ConvNorm, x: Tensor, partner: Layer | None = None) -> Tensor: ...
+
+
+def told(net: nn.Module, x: Tensor, make: MakeFolded) -> Features:
+    """What a network that can rest says, by other layers; their channels are filled up, and what it says is not."""
+    if isinstance(net, Experts):
+        return experts_told(net, x, make)
+    assert isinstance(net, Levelled)
+    maps, widths = [], plain_in(net).widths
+    for index in range(net.depth):
+        x, seen = level_told(net, index, x, make)
+        maps.append(seen[:, : widths[index]])
+    return Features(x[:, : net.dim], tuple(maps) if net.keeps_maps else ())
+
+
+def level_told(net: Levelled, index: int, x: Tensor, make: MakeFolded) -> Level:
+    if not isinstance(net, TwoBranches) or net.stable is None:
+        return plain_in(net).level(index, x, make=make)
+    if is_narrow(net, index):
+        return paired_level(net, index, x, make)
+    return net.mixed(index, *(level_told(branch, index, x, make) for branch in (net.stable, net.plastic)))
+
+
+def experts_told(net: Experts, x: Tensor, make: MakeFolded) -> Features:
+    *shared, last = range(net.plain.depth)
+    for index in shared:
+        x = level_told(net.plain, index, x, make).x
+    ends = [level_told(net.plain, last, x, make), *(other(x, make) for other in net.others)]
+    return Features(torch.cat([end.x[:, : net.plain.dim] for end in ends], 1))
+
+
+def plain_in(net: nn.Module) -> ResNet:
+    """The residual network that it is made of, or is."""
+    found = net.plastic if isinstance(net, TwoBranches) else net.plain if isinstance(net, Experts) else net
+    assert isinstance(found, ResNet)
+    return found
+
+
+def can_rest(net: nn.Module) -> bool:
+    """What is derived from these may do otherwise in any of their levels, and is left alone."""
+    if type(net) is TwoBranches:
+        return type(net.plastic) is ResNet
+    return type(net.plain if type(net) is Experts else net) is ResNet
+
+
 class Resting:
     """Called as the network is, without gates, and says the same; of weights as they are now."""
 
-    def __init__(self, net: ResNet, dtype: torch.dtype) -> None:
+    def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
         self.net, self.dtype = net, dtype
-        self.folded = {layer.conv: Folded.of(layer, dtype) for layer in net.layers()}
+        self.folded: dict[nn.Module, Folded] = {}
+        stem = plain_in(net).stem
+        # Told once without images: which layers there are, and how many channels each reads, nobody knows as well.
+        told(net, stem.weight.new_zeros(1, stem.in_channels, 1, 1), self.fold)
 
     def __call__(self, x: Tensor) -> Features:
-        net, maps = self.net, []
-        x = x.to(self.dtype, memory_format=torch.channels_last)
-        for index in range(net.depth):
-            x, seen = net.level(index, x, make=self.layer)
-            maps.append(seen[:, : net.widths[index]])
-        return Features(x[:, : net.dim], tuple(maps) if net.keeps_maps else ())
+        return told(self.net, x.to(self.dtype, memory_format=torch.channels_last), self.layer)
 
-    def layer(self, layer: ConvNorm, x: Tensor) -> Tensor:
+    def fold(self, layer: ConvNorm, x: Tensor, partner: Layer | None = None) -> Tensor:
+        """Only how many channels it reads and says counts here."""
+        layers: list[Layer | ConvNorm] = [layer] if partner is None else [partner, layer]
+        folded = self.folded[layer.conv] = Folded.of(layers, x.shape[1], self.dtype)
+        return x.new_zeros(1, len(folded.weight), 1, 1)
+
+    def layer(self, layer: ConvNorm, x: Tensor, partner: Layer | None = None) -> Tensor:
         assert layer.gate is None, "a network at rest has none"
         folded, beside = self.folded[layer.conv], layer.beside
         if not layer.relu:
@@ -90,14 +160,14 @@ class Resting:
 def resting_forms(step: EagerStep) -> list[Resting]:
     """One for every residual network of a step that rests, in bfloat16; in other precisions they run as they are.
 
-    Those are meant that are called as a whole: of one inside another backbone, the outer one calls the levels. What is
-    derived from them may do otherwise in any of these, and is left alone.
+    Those are meant that are called as a whole, by themselves or as two branches or experts: of one inside another
+    backbone, the outer one calls the levels.
     """
     modules = [module for part in step.objective.parts for module in part.modules()]
     if not any(isinstance(module, Network) and module.precision is torch.bfloat16 for module in modules):
         return []
     at_rest = [module for module in modules if isinstance(module, Frozen) and module.rests]
-    found = {part: None for frozen in at_rest for part in backbone_parts(frozen) if type(part) is ResNet}
+    found = {part: None for frozen in at_rest for part in backbone_parts(frozen) if can_rest(part)}
     return [Resting(net, torch.bfloat16) for net in found]
 
 
