@@ -1,5 +1,6 @@
 """Residual networks at rest, alone, as two branches and as experts: folded, filled up, and the same."""
 
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -7,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from bdr.engine.step.captured import forms_of
+from bdr.engine.step.captured import GraphStep, forms_of
 from bdr.engine.step.paired import Paired
 from bdr.engine.step.resting import UNIT, Resting, resting_forms, running
 from bdr.nets import Experts, LinearHead, Network, TwoBranches
 from bdr.nets.aanet import ScaledConv
-from bdr.nets.base import BatchNorm, Follower, Frozen
+from bdr.nets.base import BatchNorm, Follower, Frozen, Teacher
 from bdr.nets.prunable import above
 from bdr.nets.resnet_cifar import ResNet
 
@@ -148,6 +149,30 @@ def test_of_two_branches_what_learns_is_paired_and_what_rests_has_one_form(preci
     forms = forms_of(SimpleNamespace(objective=SimpleNamespace(parts=[net, frozen])))
     assert {form.net: type(form) for form in forms} == {net.backbone: Paired, frozen.net.backbone: at_rest}
     assert len(forms) == 2
+
+
+def test_a_teacher_that_is_refilled_between_epochs_is_folded_anew(monkeypatch):
+    captured, said = [], SimpleNamespace(replay=lambda: None)
+    monkeypatch.setattr(GraphStep, "capture", lambda step: captured.append(step.forms) or said)
+    monkeypatch.setattr("bdr.engine.step.captured.frozen_aside", lambda step: nullcontext())
+    net = Network(lived_in(), LinearHead(24))
+    net.precision = torch.bfloat16
+    teacher = Teacher(net)
+    eager = SimpleNamespace(objective=SimpleNamespace(parts=[net, teacher]), clock=(), optimizer=None)
+    step = GraphStep(SimpleNamespace(open=lambda epoch, log: None), eager)
+
+    def epoch():
+        step.open(None, None)
+        step()
+
+    epoch()
+    epoch()
+    assert len(captured) == 1
+    nn.init.ones_(net.backbone.stem.weight)
+    teacher.refill(net)
+    epoch()
+    before, now = ([form.folded[teacher.net.backbone.stem].weight for form in forms] for forms in captured)
+    assert not torch.equal(before[0], now[0])
 
 
 PRUNED = [partial(lived_in, 0.4), partial(lived_in, 0.4, last_relu=False)]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bdr.data.pool import Epoch
 from bdr.engine.step.eager import EagerStep, Step
 from bdr.engine.step.optimizer import optimizer_tensors
 from bdr.engine.step.paired import Paired, paired_forms
@@ -24,9 +25,10 @@ class GraphStep:
     """The step captured once a stage and replayed; what the warm-up moved is put back, so that it does not count."""
 
     def __init__(self, step: Step, eager: EagerStep) -> None:
-        self.step, self.eager, self.optimizer, self.open = step, eager, eager.optimizer, step.open
+        self.step, self.eager, self.optimizer = step, eager, eager.optimizer
         self.state = state_of(eager)
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.contents: list[object] = []  # of what rested when the graph was captured
         self.forms: list[Resting | Paired] = []  # held as long as the graph, which reads the weights of some
 
     @property
@@ -36,6 +38,13 @@ class GraphStep:
     @property
     def log(self) -> Tensor:
         return self.step.log
+
+    def open(self, epoch: Epoch, log: Tensor | None) -> None:
+        """A method may refill a teacher between epochs; the graph has the weights of before folded into others."""
+        now = [frozen.content for frozen in frozen_parts(self.eager)]
+        if now != self.contents:
+            self.graph, self.contents = None, now
+        self.step.open(epoch, log)
 
     def __call__(self) -> None:
         if self.graph is None:
@@ -86,6 +95,10 @@ def state_of(step: EagerStep) -> list[Tensor]:
     return [*parts, *(now for now in step.clock if isinstance(now, Tensor))]
 
 
+def frozen_parts(step: EagerStep) -> list[Frozen[Any]]:
+    return [module for part in step.objective.parts for module in part.modules() if isinstance(module, Frozen)]
+
+
 @contextlib.contextmanager
 def frozen_aside(step: EagerStep) -> Iterator[None]:
     """Inside, frozen networks look at a batch on streams of their own, beside the network that learns and each other.
@@ -93,7 +106,7 @@ def frozen_aside(step: EagerStep) -> Iterator[None]:
     A small batch leaves much of a GPU idle. The branch starts when the images are there and joins when its outputs are
     asked for; what else a frozen network may be shown depends on the main branch, and stays on it.
     """
-    frozen = [m for part in step.objective.parts for m in part.modules() if isinstance(m, Frozen)]
+    frozen = frozen_parts(step)
     streams = [torch.cuda.Stream() for _ in frozen[:SIDE_STREAMS]]
     ready, shown = torch.cuda.Event(), list[Tensor]()
     said: list[object] = []  # kept until the step is over: their memory is a side stream's, and others read it
