@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ import torch
 from bdr.config import Config, short
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
-from bdr.errors import BdrError, UsageError
+from bdr.errors import UsageError
 from bdr.own_code import code_version, library_version, own_versions
 from bdr.plugins import Plugin
 from bdr.records import OF_A_FILE
@@ -27,7 +25,6 @@ from bdr.scenario import Given, Protocol
 from bdr.types import Phase, Stage
 from bdr.version import __version__
 
-NORMALISE = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as `protocol_facts` writes it
 OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")  # an order is a seed; how a method trains is its own
 SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many runs share the machine
 
@@ -71,17 +68,6 @@ class Extends:
 def shared_facts(protocol: dict[str, Any]) -> str:
     """A checksum of what runs of different methods have in common where they can be compared."""
     return digest({fact: value for fact, value in protocol.items() if fact not in OF_A_METHOD})[:6]
-
-
-def normalisation(info: dict[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean and std that the images of a run are normalised with; records of before have them in words alone."""
-    if "mean" in info:
-        return tuple(info["mean"]), tuple(info["std"])
-    found = NORMALISE.search(str(info["protocol"].get("normalise")))
-    if found is None:
-        raise BdrError("run.json does not say what mean and std images are normalised with: its protocol is damaged")
-    mean, std = (ast.literal_eval(text) for text in found.groups())
-    return mean, std
 
 
 def digest(value: Any) -> str:

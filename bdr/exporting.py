@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from bdr.describe import normalisation, versions
+from bdr.describe import versions
 from bdr.engine.step import set_precision
 from bdr.errors import BdrError, UsageError
 from bdr.methods import Method
@@ -37,7 +37,7 @@ class FromPixels(nn.Module):
 
     def __init__(self, method: Method, run: Run, readout: str, probabilities: bool, device: torch.device) -> None:
         super().__init__()
-        mean, std = (torch.tensor(values, device=device).view(-1, 1, 1) for values in normalisation(run.info))
+        mean, std = (torch.tensor(values, device=device).view(-1, 1, 1) for values in run.normalisation)
         self.register_buffer("mean", mean)
         self.register_buffer("std", std)
         self.method, self.readout, self.probabilities = method, readout, probabilities
@@ -102,7 +102,7 @@ def quiet() -> Iterator[None]:
 
 def facts(run: Run, phase: int, readout: str, probabilities: bool) -> dict[str, Any]:
     """All that whoever has the file alone must know."""
-    image, (mean, std) = ImageShape(*run.info["image"]), normalisation(run.info)
+    image, (mean, std) = ImageShape(*run.info["image"]), run.normalisation
     return {
         "title": run.title,
         "seed": run.seed,

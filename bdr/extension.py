@@ -16,7 +16,7 @@ from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, count_alike, find
 from bdr.data.images import DataSet
 from bdr.data.store import Store
-from bdr.describe import Extends, normalisation, shared_facts
+from bdr.describe import Extends, shared_facts
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
@@ -53,7 +53,7 @@ def plan_extension(
     counts = split_evenly(len(new), step, config.uneven)
     bounds = [(line["old"], line["seen"]) for line in run.phases]
     bounds += list(pairwise(accumulate(counts, initial=len(known))))
-    mean, std = normalisation(run.info)
+    mean, std = run.normalisation
     about = str(path.resolve()), run.fingerprint, run.seed, shared_facts(run.protocol), model
     order = ",".join(str(data.classes.index(name)) for name in [*known, *new])
     extends = Extends(*about, len(run.phases), len(known), mean, std, tuple(bounds))

@@ -13,7 +13,6 @@ import torch
 from bdr.data.augment import Augment
 from bdr.data.pictures import ENDINGS, Unreadable, is_picture, picture
 from bdr.data.store import EVALUATION_BATCH, Store
-from bdr.describe import normalisation
 from bdr.engine.evaluate import predict
 from bdr.errors import UsageError
 from bdr.methods import Method
@@ -90,7 +89,7 @@ def best_classes(
     """Of each picture the `top` most likely classes with their probabilities, best first."""
     if not pixels:
         return []
-    mean, std = normalisation(run.info)
+    mean, std = run.normalisation
     labels = torch.zeros(len(pixels), dtype=torch.long)
     store = Store(torch.from_numpy(np.stack(pixels)), labels, mean, std, AS_IT_IS, device)
     ids, chances = predict(method, store, len(names), top=top).readouts[readout]

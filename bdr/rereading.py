@@ -16,7 +16,7 @@ from bdr.data.exemplars import checksums_of_classes
 from bdr.data.images import DataSet
 from bdr.data.pictures import EmptyFolder
 from bdr.data.store import Store
-from bdr.describe import Extends, normalisation
+from bdr.describe import Extends
 from bdr.errors import UsageError, shortened
 from bdr.loading import load_named, store_of
 from bdr.overrides import with_setting
@@ -73,7 +73,7 @@ def test_images(run: Run, phase: int, data: DataSet | None, root: str | Path | N
     config = found_again(run) if root is None else changed(found_again(run), {"root": str(root)})
     data = data if data is not None else read_again(run, config, only=list(map(str, run.info["classes"])), test=True)
     refuse_other_classes(run, data, config)
-    mean, std = normalisation(run.info)
+    mean, std = run.normalisation
     order = [data.classes.index(name) for name in run.info["classes"]]
     store = store_of(data.test, replace(data, mean=mean, std=std), order, device)
     names = run.info["classes"][: run.phases[phase]["seen"]]

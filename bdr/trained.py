@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bdr.describe import normalisation
 from bdr.errors import UsageError
 from bdr.methods import Method
 from bdr.records import Run
@@ -22,7 +21,7 @@ def handed_out(method: Method, run: Run, phase: int) -> Method:
         setattr(method.get_submodule(parent), own, None)
     image = ImageShape(*run.info["image"])
     method.net.register_forward_pre_hook(partial(refuse_other_images, image))
-    mean, std = normalisation(run.info)
+    mean, std = run.normalisation
     names = tuple(run.info["classes"][: run.phases[phase]["seen"]])
     for fact, value in {"classes": names, "image": image, "mean": mean, "std": std}.items():
         if not hasattr(method, fact):  # a method of one's own may have something by that name

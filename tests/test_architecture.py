@@ -94,9 +94,9 @@ RULES = {
         "bdr.readouts",
     },
     "readouts": {"bdr.methods", "bdr.records", "bdr.config", "bdr.parts"},
-    "trained": {"bdr.types", "bdr.methods", "bdr.records", "bdr.describe"},
+    "trained": {"bdr.types", "bdr.methods", "bdr.records"},
     "exporting": {"bdr.types", "bdr.methods", "bdr.engine.step", "bdr.records", "bdr.describe"},
-    "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records", "bdr.describe"},
+    "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records"},
     # what is said on a terminal
     "terminal": {"bdr.report"},
     "display": {"bdr.types", "bdr.engine.listen", "bdr.records"},

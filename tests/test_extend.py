@@ -19,7 +19,6 @@ from bdr import api, from_arrays
 from bdr.data.exemplars import find, tell
 from bdr.data.images import Images
 from bdr.data.sets import digits
-from bdr.describe import normalisation
 from bdr.errors import BdrError, Interrupted, UsageError
 from bdr.overrides import with_stage_settings
 from bdr.records import Run
@@ -295,9 +294,11 @@ def test_a_run_with_validation_images_is_extended(tmp_path):
 
 
 def test_records_of_before_say_mean_and_std_in_words(six):
-    info = Run.open(six).info
-    worded = {name: value for name, value in info.items() if name not in ("mean", "std")}
-    assert normalisation(worded) == normalisation(info) == (digits().mean, digits().std)
+    run = Run.open(six)
+    worded = replace(run, info={name: value for name, value in run.info.items() if name not in ("mean", "std")})
+    assert worded.normalisation == run.normalisation == (digits().mean, digits().std)
+    with pytest.raises(BdrError, match=r"run.json is damaged: its protocol does not say what images are normalised"):
+        _ = replace(worded, info={"protocol": {}}).normalisation
 
 
 def test_other_test_images_are_said(six):

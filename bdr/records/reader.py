@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +21,7 @@ LEFT_EMPTY = "it is empty, left by a run that ended before its first record; beg
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
 OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
 EXEMPLARS = "exemplars.json"
+NORMALISED = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as the protocol says it
 LARGEST = 255  # a probability of 1 as it is stored
 FAR = 20.0  # points of accuracy between two readouts of one model
 OF_A_FILE = ("weights", "sha256")  # settings of a network that say where its weights lie, and which they are
@@ -123,6 +126,17 @@ class Run:
     @property
     def protocol(self) -> dict[str, Any]:
         return self.info["protocol"]
+
+    @property
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and std that its images are normalised with; records of before have them in words alone."""
+        if "mean" in self.info:
+            return tuple(self.info["mean"]), tuple(self.info["std"])
+        found = NORMALISED.search(str(self.protocol.get("normalise")))
+        if found is None:
+            raise damaged(self.path / "run.json", "its protocol does not say what images are normalised with")
+        mean, std = (ast.literal_eval(text) for text in found.groups())
+        return mean, std
 
     @cached_property
     def _step_rows(self) -> np.ndarray:
