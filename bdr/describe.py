@@ -20,12 +20,11 @@ from bdr.data.images import DataSet
 from bdr.errors import UsageError
 from bdr.own_code import code_version, library_version, own_versions
 from bdr.plugins import Plugin
-from bdr.records import OF_A_FILE
+from bdr.records import OF_A_FILE, OF_A_METHOD
 from bdr.scenario import Given, Protocol
 from bdr.types import Phase, Stage
 from bdr.version import __version__
 
-OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")  # an order is a seed; how a method trains is its own
 SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many runs share the machine
 
 
@@ -66,7 +65,10 @@ class Extends:
 
 
 def shared_facts(protocol: dict[str, Any]) -> str:
-    """A checksum of what runs of different methods have in common where they can be compared."""
+    """A checksum of what runs of different methods have in common where they can be compared.
+
+    Of values as the record writes them: taken otherwise, what is extended once more would get another fingerprint.
+    """
     return digest({fact: value for fact, value in protocol.items() if fact not in OF_A_METHOD})[:6]
 
 

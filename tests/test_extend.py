@@ -19,6 +19,7 @@ from bdr import api, from_arrays
 from bdr.data.exemplars import find, tell
 from bdr.data.images import Images
 from bdr.data.sets import digits
+from bdr.describe import shared_facts
 from bdr.errors import BdrError, Interrupted, UsageError
 from bdr.overrides import with_stage_settings
 from bdr.records import Run
@@ -227,6 +228,12 @@ def test_methods_that_are_extended_alike_stand_in_one_table_and_those_that_were_
     api.run("ucir", data=more, out=tmp_path / "runs" / "whole", **plain)
     groups = {path.name: protocol_key(Run.open(path)) for path in (tmp_path / "runs").iterdir()}
     assert groups["ucir"] == groups["replay"] != groups["whole"]
+
+
+def test_the_checksum_of_what_methods_share_is_what_it_was_whatever_is_a_methods_own():
+    shared = {"data": "digits", "base": 4, "held_out": 0.0, "size": None}
+    own = {"order": "natural", "epochs": 2, "batch": 8, "optimizer": "sgd", "readout": "cnn"}
+    assert shared_facts(shared | own) == shared_facts(shared) == "9c27ea"
 
 
 def test_images_are_normalised_as_those_of_the_run_were(places):

@@ -24,6 +24,9 @@ EXEMPLARS = "exemplars.json"
 NORMALISED = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as the protocol says it
 LARGEST = 255  # a probability of 1 as it is stored
 FAR = 20.0  # points of accuracy between two readouts of one model
+# facts that do not keep results apart: a class order is a seed of its own kind, a label names the readout, and how a
+# method trains is part of it
+OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")
 OF_A_FILE = ("weights", "sha256")  # settings of a network that say where its weights lie, and which they are
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bdr.records import OF_A_FILE, Run, differences
+from bdr.records import OF_A_FILE, OF_A_METHOD, Run, differences
 from bdr.records.reader import by_name
 
 PROPER_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
@@ -27,9 +27,7 @@ DECIDED_BY = {
 # facts whose values are checksums and tuples: what they are about is told instead
 IN_A_WORD = {"source": "images", "normalise": "normalisation", "weights": "weights", "extends": "extended run"}
 PYTHONS_WORDS = {"flip True": "flip", "flip False": "no flip", "brightness 0": ""}
-
-
-# How a method trains is part of it: such facts do not part methods, and a note names those that differ.
+# how a method trains, in the words of the note that names what differs
 TRAINING = {"epochs": "epochs", "batch": "batch", "optimizer": "learning rate or schedule"}
 # What the first records tell of a stage, and all since. A field that came later is told where it is not as in a plain
 # stage: which those are, a record says itself (`told_stage`). Nothing is to be added here when stages get another.
@@ -38,12 +36,11 @@ FIRST_FIELDS = {
     *("clip", "draw", "train", "loss"),
 }
 BEFORE_TOLD = {"alternate": None, "floor": 0.0, "repeat": 1}  # what came between, with its value in a plain stage
-ITS_OWN = ("order", "readout", *TRAINING)  # a class order is a seed of its own kind; a label names the readout
 
 
 def protocol_key(run: Run) -> str:
     """Equal for runs that can be compared."""
-    facts = {fact: value for fact, value in run.protocol.items() if fact not in ITS_OWN and value is not None}
+    facts = {fact: value for fact, value in run.protocol.items() if fact not in OF_A_METHOD and value is not None}
     return one_text(facts)
 
 
@@ -72,7 +69,7 @@ def further_facts(runs: Sequence[Run]) -> list[str]:
 
 def telling_facts(runs: Sequence[Run]) -> list[str]:
     """Facts in which protocols differ, but for those that others decide as a rule."""
-    different = [fact for fact in differences(list(runs)) if fact not in ITS_OWN]
+    different = [fact for fact in differences(list(runs)) if fact not in OF_A_METHOD]
     return [fact for fact in different if fact == "data" or not is_decided(fact, runs)]
 
 
