@@ -2,14 +2,16 @@
 
 import math
 import warnings
+from inspect import signature
 
 import pytest
 import torch
 from references import SlowBDR, one_hot, slow_decorrelation
 from small import STILL, Flat, make_batch, make_flat, make_pool
 
-from bdr.balance import FORMULAS
+from bdr.balance import BDR, FORMULAS
 from bdr.data.augment import Augment
+from bdr.engine.checkpoint import State, restore_module
 from bdr.engine.objective import Objective
 from bdr.losses import cross_entropy
 from bdr.methods.ucir import UCIR
@@ -245,6 +247,20 @@ def test_a_plugin_laid_out_and_loaded_again_goes_on_as_before(make):
     assert fresh.layout() == old.layout()
     assert "active" not in fresh.layout()
     assert where_it_acts(fresh) == where_it_acts(old) != []
+
+
+def test_a_state_of_bdr_from_before_it_made_room_by_itself_is_restored():
+    old, fresh = begun(BDRPlugin()), BDRPlugin()
+    info = {"layouts": {"": {"classes": len(COUNTS), "dim": 5}}, "moving": []}
+    restore_module(fresh, State(old.state_dict(), info), "cpu")
+    assert all(map(torch.equal, fresh.state_dict().values(), old.state_dict().values()))
+    assert fresh.balance.classes == len(COUNTS)
+
+
+def test_bdr_has_the_settings_of_the_module_with_its_defaults_but_for_several_processes():
+    module, plugin = (dict(signature(kind).parameters) for kind in (BDR, BDRPlugin))
+    assert module.pop("across_ranks").default is False
+    assert list(plugin.values()) == list(module.values())
 
 
 class Tells(Plugin):

@@ -17,7 +17,7 @@ Centring with ln K changes nothing under a softmax and makes a flat pihat a zero
 
 from __future__ import annotations
 
-from bdr.balance.equations import FORMULAS, compensation, frequency
-from bdr.balance.module import BDR, COMPONENTS
+from bdr.balance.equations import FORMULAS, Formula, compensation, frequency
+from bdr.balance.module import BDR, COMPONENTS, Components
 
-__all__ = ["BDR", "COMPONENTS", "FORMULAS", "compensation", "frequency"]
+__all__ = ["BDR", "COMPONENTS", "FORMULAS", "Components", "Formula", "compensation", "frequency"]

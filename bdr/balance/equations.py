@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,8 @@ from torch import Tensor
 from bdr.balance.ranks import least, rank, summed
 from bdr.fusing import fused
 
-FORMULAS = ("corrected", "released", "anchored")
+Formula = Literal["corrected", "released", "anchored"]
+FORMULAS: tuple[Formula, ...] = get_args(Formula)
 SMALLEST_SPREAD = 1e-12  # images of a class may all be alike, and 1/0 must never get through
 RANK_APART, NEVER = 2**32, 2**62  # places in a batch: more than a rank has images, and after all of them
 
@@ -64,7 +65,7 @@ def last_to_appear(member: Tensor, across_ranks: bool) -> Tensor:
     return torch.where(first < NEVER, first, -1).argmax(0, keepdim=True)
 
 
-def centred(pi: Tensor, tau: float, formula: str) -> Tensor:
+def centred(pi: Tensor, tau: float, formula: Formula) -> Tensor:
     """tau ln(K pi); the released code adds 1e-12 inside its logarithm."""
     log = torch.log(pi**tau + 1e-12) if formula == "released" else tau * torch.log(pi)
     return log + tau * torch.log(torch.ones_like(pi).sum())  # K as a tensor: it grows, and the code is compiled once
@@ -90,7 +91,7 @@ def moved(
     m_prime: float,
     beta: float,
     tau: float,
-    formula: str,
+    formula: Formula,
     across_ranks: bool,
 ) -> Statistics:
     """The statistics after one batch: equations 4 and 5. A batch that is not finite moves nothing."""
@@ -118,7 +119,7 @@ def moved_spread(
     keep: Tensor,
     mean: Tensor,
     spread: Tensor,
-    formula: str,
+    formula: Formula,
     across_ranks: bool,
 ) -> Tensor:
     total = summed((member * squared_distances(features, mean, y)).sum(0), across_ranks)

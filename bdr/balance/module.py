@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from bdr.balance.equations import (
     FORMULAS,
+    Formula,
     centred,
     compensation,
     frequency,
@@ -30,7 +31,8 @@ from bdr.balance.given import (
 )
 from bdr.balance.ranks import gathered, rank, ranks, told_by_all
 
-COMPONENTS = ("cr+dc+momentum", "cr+dc", "cr")
+Components = Literal["cr+dc+momentum", "cr+dc", "cr"]
+COMPONENTS: tuple[Components, ...] = get_args(Components)
 DRIFTS = (
     "several processes train together, and BDR() has the statistics of its own images alone: offsets of ranks drift "
     "apart, or are those of rank 0 inside of DistributedDataParallel; BDR(across_ranks=True) has those of all images"
@@ -57,8 +59,8 @@ class BDR(nn.Module):
         m_prime: float = 0.8,
         beta: float = 0.99,
         tau: float = 1.0,
-        formula: str = "corrected",
-        components: str = "cr+dc+momentum",
+        formula: Formula = "corrected",
+        components: Components = "cr+dc+momentum",
         across_ranks: bool = False,
     ) -> None:
         super().__init__()

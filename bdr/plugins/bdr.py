@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from bdr.balance import BDR
+from bdr.balance import BDR, Components, Formula
 from bdr.data.pool import Census
 from bdr.plugins.base import Prior, old_and_new
 from bdr.types import Batch, Classify, Outputs, Phase
-
-Formula = Literal["corrected", "released", "anchored"]
-Components = Literal["cr+dc+momentum", "cr+dc", "cr"]
 
 
 class BDRPlugin(Prior):
@@ -28,12 +24,6 @@ class BDRPlugin(Prior):
     ) -> None:
         super().__init__()
         self.balance = BDR(m, m_prime, beta, tau, formula, components)
-
-    def layout(self) -> dict[str, Any]:
-        return {"classes": self.balance.classes, "dim": self.balance.mean.shape[1]}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        self.balance.reserve(layout["classes"], layout["dim"])
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         out = census.outputs(net)
