@@ -73,6 +73,14 @@ def test_a_run_that_took_its_first_phase_does_not_hold_it_any_longer(runs, monke
     assert not any(heard.held)
 
 
+def test_neither_does_one_that_took_it_from_a_run_with_further_plug_ins(tmp_path, monkeypatch):
+    train(None, BDR, runs=tmp_path, phases=1)
+    heard = Loaded(monkeypatch)
+    train(None, CWD, runs=tmp_path, listener=heard, phases=2)
+    assert heard.read
+    assert not any(heard.held)
+
+
 def test_the_run_that_gives_its_first_phase_away_is_not_changed_by_it(first, tmp_path):
     giver = next(first.rglob("DONE")).parent
     assert_equal(giver, train(tmp_path / "run", CWD, share=False))

@@ -39,8 +39,14 @@ def restore_learner(learner: Learner, state: State) -> None:
 
 def beside_modules(state: State) -> State:
     """What is still to be taken up when a learner has its own: moments, an epoch that is half-way, snapshots."""
-    tensors = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(("method:", "plugins."))}
+    of_modules = tuple(f"{name}:" for name in modules_in(state))
+    tensors = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(of_modules)}
     return State(tensors, {name: told for name, told in state.info.items() if name == "snapshots"})
+
+
+def modules_in(state: State) -> list[str]:
+    """By what it says of each: a shared first phase may hold a plug-in that this run does not have."""
+    return [name for name, told in state.info.items() if isinstance(told, dict) and "layouts" in told]
 
 
 def resting_in(learner: Learner) -> dict[str, object]:
