@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bdr import metrics, records
-from bdr.assemble import choose_device, plan_run
+from bdr.assemble import plan_run
 from bdr.begun import about_library, refuse_late_analysis, refuse_other_code, refuse_other_defaults, run_there
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
@@ -26,7 +26,7 @@ from bdr.extension import plan_extension
 from bdr.loading import checked_data
 from bdr.methods import Method
 from bdr.overrides import checked_settings
-from bdr.parts import make_method, make_plugins
+from bdr.parts import choose_device, make_method, make_plugins
 from bdr.plan import Plan
 from bdr.readouts import readout_of
 from bdr.recipes import configure

@@ -6,62 +6,25 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from bdr.checked import Checked
 from bdr.config import Config, short
 from bdr.data.augment import Augment
-from bdr.data.images import DataSet
 from bdr.errors import UsageError
+from bdr.loading import image_shape
 from bdr.own_code import code_version, library_version, own_versions
-from bdr.plugins import Plugin
 from bdr.records import OF_A_FILE, OF_A_METHOD
-from bdr.scenario import Given, Protocol
-from bdr.types import Phase, Stage
+from bdr.settings import Settings, recorded
+from bdr.types import Stage
 from bdr.version import __version__
 
 SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many runs share the machine
-
-
-@dataclass(frozen=True)
-class Extends:
-    """The run that another one extends, as run.json has it; and the bounds of all phases, its own first."""
-
-    run: str  # its folder
-    fingerprint: str
-    seed: int
-    protocol: str  # a checksum of the facts that results of other methods share with it
-    model: str  # the sha256 of its tensors
-    phases: int  # that were taken over
-    classes: int  # that it knew
-    mean: tuple[float, ...]  # its images were normalised so, and further ones are too
-    std: tuple[float, ...]
-    bounds: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, info: dict[str, Any]) -> Extends | None:
-        """What a run.json says; None for a run that extends no other."""
-        if "extends" not in info:
-            return None
-        told = info["extends"] | {"bounds": tuple((old, seen) for old, seen in info["phases"])}
-        return cls(**told | {"mean": tuple(told["mean"]), "std": tuple(told["std"])})
-
-    def record(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "bounds"}
-
-    def facts(self) -> dict[str, Any]:
-        """What sets such a run apart from one that trained all of its phases, and does not from other methods."""
-        further = [seen - old for old, seen in self.bounds[self.phases :]]
-        return {"extends": self.protocol, "further": "+".join(map(str, further))}
-
-    def trained_by(self, seed: int) -> list[Any]:
-        """Which run it was, for the fingerprint; its seed goes without saying where it is the same."""
-        return [self.fingerprint, *([self.seed] if seed != self.seed else [])]
 
 
 def shared_facts(protocol: dict[str, Any]) -> str:
@@ -76,11 +39,9 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def protocol_facts(
-    config: Config, data: DataSet, protocol: Protocol | Given, precision: str, readout: str, weights: str | None
-) -> dict[str, Any]:
+def protocol_facts(config: Config, made: Checked) -> dict[str, Any]:
     """What must be equal for two results to be comparable: the facts that papers leave out."""
-    stage = config.stage
+    stage, data = config.stage, made.data
     return {
         "data": data.name,
         "source": data.source,
@@ -92,16 +53,17 @@ def protocol_facts(
         "memory": config.memory,
         "herding": config.herding if config.memory not in ("0", "0/class") else "none",
         "net": config.net,
-        **({"weights": weights[:12]} if weights else {}),
+        **({"weights": made.weights[:12]} if made.weights else {}),
         "augment": augment_facts(data.augment),
         "normalise": f"mean {data.mean}, std {data.std}",
         "epochs": stage.epochs,
         "batch": stage.batch,
         "optimizer": f"{stage.optimizer} lr {stage.lr:g} wd {stage.weight_decay:g} {stage.schedule} {stage.drops}",
-        "precision": precision,
+        "precision": made.precision,
         "held_out": config.val,
-        "phases": len(list(protocol)[: config.phases]),
-        "readout": readout,
+        "phases": len(made.phases),
+        "readout": made.method.readout,
+        **(made.extends.facts() if made.extends else {}),
     }
 
 
@@ -114,56 +76,57 @@ def augment_facts(augment: Augment) -> str:
     return f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}{named}"
 
 
-def describe(
-    config: Config,
-    data: DataSet,
-    protocol: Protocol | Given,
-    phases: Sequence[Phase],
-    precision: str,
-    engine: str,
-    device: torch.device,
-    readout: str,
-    weights: str | None = None,
-    extends: Extends | None = None,
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """run.json: what was run, on what, and how to run it again.
-
-    `settings` make the fingerprint, where they are not all that the configuration has.
-    """
-    facts = protocol_facts(config, data, protocol, precision, readout, weights)
-    facts |= extends.facts() if extends else {}
-    settings = config.settings if settings is None else settings
-    settings = placeless(settings) if weights else settings
-    made_of = [facts, protocol.order, config.title, settings, told(config.stage), config.stages]
-    made_of += extends.trained_by(config.seed) if extends else []
+def describe(config: Config, made: Checked, settings: Settings) -> dict[str, Any]:
+    """run.json: what was run, on what, and how to run it again. The settings are those that make the fingerprint."""
+    facts = protocol_facts(config, made)
     own = own_versions(config.method, config.net, config.data, *config.plugins)
+    correcting = [plugin.name for plugin in made.plugins if plugin.corrects]
     return {
         "title": config.title,
         "seed": config.seed,
-        "fingerprint": digest(made_of)[:6],
+        "fingerprint": fingerprint(config, made, facts, settings),
         "protocol": facts,
-        "order": list(protocol.order),
-        "classes": [data.classes[label] for label in protocol.order],
-        "phases": [[phase.old, phase.seen] for phase in phases],
-        "mean": [float(value) for value in data.mean],
-        "std": [float(value) for value in data.std],
-        **({"extends": extends.record()} if extends else {}),
-        **({"weights": weights} if weights else {}),  # sha256
+        **about_classes(made),
+        **({"extends": made.extends.record()} if made.extends else {}),
+        **({"weights": made.weights} if made.weights else {}),  # sha256
         "code": library_version(),
         **({"own_code": own} if own else {}),
         "config": config.model_dump(mode="json"),
         **({"root": str(Path(config.root).resolve())} if config.root and Path(config.root).exists() else {}),
         "told_stage": told(config.stage),
         "analyse": config.analyse,
-        "engine": engine,
-        "device": describe_device(device),
+        "engine": made.engine,
+        "device": describe_device(made.device),
         "versions": versions(),
         "side_by_side": side_by_side(),
+        "settings": recorded(config),
+        **({"corrected_by": correcting} if correcting else {}),
+        "distillation": made.method.distillation,
+        "image": list(image_shape(made.data)),
     }
 
 
-def placeless(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def fingerprint(config: Config, made: Checked, facts: dict[str, Any], settings: Settings) -> str:
+    """Of what a run is made of: nothing may be added, or come in another order, for what was run before."""
+    settings = placeless(settings) if made.weights else settings
+    made_of = [facts, made.protocol.order, config.title, settings, told(config.stage), config.stages]
+    made_of += made.extends.trained_by(config.seed) if made.extends else []
+    return digest(made_of)[:6]
+
+
+def about_classes(made: Checked) -> dict[str, Any]:
+    """In which order they come and how their images are normalised."""
+    order, data = made.protocol.order, made.data
+    return {
+        "order": list(order),
+        "classes": [data.classes[label] for label in order],
+        "phases": [[phase.old, phase.seen] for phase in made.phases],
+        "mean": [float(value) for value in data.mean],
+        "std": [float(value) for value in data.std],
+    }
+
+
+def placeless(settings: Settings) -> Settings:
     """Without where a file of weights lies, and which one was asked for: its checksum is among the facts."""
     return {owner: {k: v for k, v in mine.items() if k not in OF_A_FILE} for owner, mine in settings.items()}
 
@@ -198,9 +161,7 @@ def versions() -> dict[str, str]:
     return found | ({"cuda": str(torch.version.cuda)} if torch.version.cuda else {})
 
 
-def first_phase_key(
-    config: Config, info: dict[str, Any], plugins: Sequence[Plugin], phase: Phase, stages: Sequence[Stage]
-) -> str:
+def first_phase_key(config: Config, info: dict[str, Any], made: Checked) -> str:
     """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that rest in it.
 
     One that has a hand in the network never rests: the weights of another network are not this one's. Neither does one
@@ -208,8 +169,9 @@ def first_phase_key(
     """
     facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
     facts["order"] = info["order"][: info["phases"][0][1]]
-    lasting = ["net" in plugin.roles or plugin.corrects for plugin in plugins]
-    acting = [any(plugin.acts(phase, stage) for stage in stages) for plugin in plugins]
+    phase, stages = made.phases[0], made.stages[0]
+    lasting = ["net" in plugin.roles or plugin.corrects for plugin in made.plugins]
+    acting = [any(plugin.acts(phase, stage) for stage in stages) for plugin in made.plugins]
     resting = [not lasts and not acts for lasts, acts in zip(lasting, acting, strict=True)]
     active = [name for name, rests in zip(config.plugins, resting, strict=True) if not rests]
     settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, config.net, *active))}

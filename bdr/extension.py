@@ -16,7 +16,7 @@ from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, count_alike, find
 from bdr.data.images import DataSet
 from bdr.data.store import Store
-from bdr.describe import Extends, shared_facts
+from bdr.describe import shared_facts
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
@@ -25,7 +25,7 @@ from bdr.loading import image_shape
 from bdr.overrides import SCALED, with_settings, with_stage_settings
 from bdr.plan import Plan
 from bdr.readouts import scale_setting
-from bdr.records import Run, kept_phase, model_checksum, open_whole, other_code, other_library
+from bdr.records import Extends, Run, kept_phase, model_checksum, open_whole, other_code, other_library
 from bdr.rereading import classes_known, found_again, read_again, tested_on_others
 from bdr.scenario import split_evenly
 

@@ -221,3 +221,17 @@ def refuse_decided(config: Config, options: Mapping[str, Any]) -> None:
 def source_of(method: Method) -> str | None:
     """The sha256 of the file that a network was read from; None for one that starts from random weights."""
     return next((m.source for m in method.modules() if isinstance(m, Backbone) and m.source), None)
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        if reason.startswith("Expected one of"):  # a list of all that torch may ever have been built for
+            reason = "there are cpu, cuda and cuda:1, cuda:2, ..."
+        raise UsageError(f"device '{name}' cannot be used: {reason}; try --device cpu") from None
+    return device

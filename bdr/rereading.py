@@ -10,18 +10,17 @@ from typing import Any
 
 import torch
 
-from bdr.assemble import plan_run
+from bdr.assemble import plan_again
 from bdr.config import Config, changed, short
 from bdr.data.exemplars import checksums_of_classes
 from bdr.data.images import DataSet
 from bdr.data.pictures import EmptyFolder
 from bdr.data.store import Store
-from bdr.describe import Extends
 from bdr.errors import UsageError, shortened
 from bdr.loading import load_named, store_of
 from bdr.overrides import with_setting
 from bdr.plan import Plan
-from bdr.records import Run
+from bdr.records import Extends, Run
 from bdr.settings import as_recorded
 
 BY_PLACE = (
@@ -105,7 +104,7 @@ def plan_of(path: Path, data: DataSet | None = None, weights: str | Path | None 
     config = with_weights(there, changed(found_again(there), as_it_was | fields), weights)
     data = data if data is not None else read_again(there, config, only=list(map(str, there.info["classes"])))
     refuse_other_classes(there, data, config)
-    plan = plan_run(config, path, runs_folder(path), data, Extends.of(there.info), told)
+    plan = plan_again(config, path, runs_folder(path), data, Extends.of(there.info), told)
     if plan.info["fingerprint"] != there.fingerprint:
         raise UsageError(f"{path} does not fit what is here now: {why_not(there, plan)}")
     return plan

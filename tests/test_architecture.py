@@ -48,7 +48,6 @@ RULES = {
     "frames": {"bdr.types", "bdr.config"},
     "recipes": {"bdr.types", "bdr.config", "bdr.overrides", "bdr.frames", "bdr.methods", "bdr.plugins"},
     "own_code": set(),
-    "describe": {"bdr.types", "bdr.scenario", "bdr.data", "bdr.plugins", "bdr.records", "bdr.config", "bdr.own_code"},
     "refusals": {"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config"},
     "parts": {
         *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
@@ -61,22 +60,21 @@ RULES = {
         *{"bdr.types", "bdr.data", "bdr.engine"},
         *{"bdr.records", "bdr.metrics", "bdr.report"},
     },
+    "checked": {
+        *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine.step", "bdr.records"},
+        *{"bdr.trackers", "bdr.config", "bdr.overrides", "bdr.refusals", "bdr.parts", "bdr.loading"},
+    },
+    "describe": {
+        *{"bdr.types", "bdr.data", "bdr.records", "bdr.config", "bdr.own_code", "bdr.settings", "bdr.loading"},
+        "bdr.checked",
+    },
     "assemble": {
-        *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.trackers"},
-        *{
-            "bdr.config",
-            "bdr.overrides",
-            "bdr.describe",
-            "bdr.refusals",
-            "bdr.parts",
-            "bdr.settings",
-            "bdr.loading",
-            "bdr.plan",
-        },
+        *{"bdr.data", "bdr.engine", "bdr.records", "bdr.config", "bdr.settings", "bdr.checked", "bdr.describe"},
+        "bdr.plan",
     },
     "begun": {"bdr.records", "bdr.config", "bdr.overrides", "bdr.own_code", "bdr.settings", "bdr.plan"},
     "rereading": {
-        *{"bdr.data", "bdr.records", "bdr.config", "bdr.overrides", "bdr.describe", "bdr.parts", "bdr.settings"},
+        *{"bdr.data", "bdr.records", "bdr.config", "bdr.overrides", "bdr.parts", "bdr.settings"},
         *{"bdr.loading", "bdr.assemble", "bdr.plan"},
     },
     "extension": {
@@ -146,7 +144,7 @@ RULES = {
             "bdr.balance",
             "bdr.data",
         },
-        *{"bdr.frames", "bdr.settings"},
+        *{"bdr.frames", "bdr.settings", "bdr.parts"},
         *{"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.records", "bdr.metrics", "bdr.report"},
         *{"bdr.terminal", "bdr.display", "bdr.commands", "bdr.sweep"},
     },
@@ -161,7 +159,7 @@ RULES = {
             "bdr.describe",
             "bdr.types",
         },
-        *{"bdr.data", "bdr.nets", "bdr.methods", "bdr.engine", "bdr.records", "bdr.terminal"},
+        *{"bdr.parts", "bdr.data", "bdr.nets", "bdr.methods", "bdr.engine", "bdr.records", "bdr.terminal"},
     },
     "cli": {
         "bdr.bench",

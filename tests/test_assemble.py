@@ -6,7 +6,7 @@ import pytest
 from runs import TwoStages, plan
 
 from bdr import api
-from bdr.assemble import stages_of
+from bdr.checked import stages_of
 from bdr.errors import UsageError
 from bdr.plugins import Plugin
 from bdr.types import Phase, Stage

@@ -17,7 +17,7 @@ from small import OWN_MAKERS
 from test_engine import World, one_block
 
 import bdr
-from bdr.assemble import stages_of
+from bdr.checked import stages_of
 from bdr.cli import app
 from bdr.config import DECLARED, fields_of
 from bdr.data import DATASETS

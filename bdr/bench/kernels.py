@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 from torch.profiler import ProfilerActivity, profile
 
-from bdr.assemble import choose_device
 from bdr.bench.cases import (
     SMALL,
     Shape,
@@ -27,6 +26,7 @@ from bdr.bench.cases import (
 from bdr.bench.tables import Measured, keep, measured_table
 from bdr.describe import describe_device
 from bdr.engine.fit import Fit
+from bdr.parts import choose_device
 
 # What the names of kernels and operations say of them; the first that fits.
 KINDS = {

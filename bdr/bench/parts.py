@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from bdr.assemble import choose_device
 from bdr.bench.cases import Shape, configuration, learner_of, random_images, seconds_of, time_case
 from bdr.bench.tables import Measured
 from bdr.bench.untrained import begun
 from bdr.data.memory import HERDINGS
 from bdr.describe import describe_device
 from bdr.errors import UsageError
+from bdr.parts import choose_device
 from bdr.types import Stage
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from bdr.assemble import choose_device
 from bdr.bench.baseline import time_baseline
 from bdr.bench.cases import (
     SMALL,
@@ -26,6 +25,7 @@ from bdr.bench.cases import (
 from bdr.bench.tables import in_phase, keep, ratio_table, ratios, speed_table
 from bdr.describe import describe_device
 from bdr.errors import UsageError
+from bdr.parts import choose_device
 
 
 def bench_steps(

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bdr.assemble import choose_device
 from bdr.bench.tables import Measured
 from bdr.describe import describe_device
 from bdr.errors import BdrError
+from bdr.parts import choose_device
 
 EPOCHS = 2  # the first of a phase compiles and captures, the second says what training itself takes
 PHASES = 4

@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bdr.assemble import choose_device
 from bdr.balance import FORMULAS
 from bdr.errors import UsageError, unknown
 from bdr.paper.beyond import beside
@@ -20,6 +19,7 @@ from bdr.paper.only import parse_only
 from bdr.paper.schedule import Schedule, counted_seeds, schedule_of
 from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, run_sheet, tally
 from bdr.paper.verdicts import Judged, judge
+from bdr.parts import choose_device
 from bdr.plugins import PLUGINS
 from bdr.report.sheets import Sheet, as_markdown, as_rich
 from bdr.terminal import Conditions, Manner, err, out

@@ -20,6 +20,7 @@ training.lock             while a process trains, or if it was killed: which one
 from __future__ import annotations
 
 from bdr.records.code import other_code, other_library
+from bdr.records.extends import Extends
 from bdr.records.files import write_atomically
 from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, kept_phases, model_checksum, model_folder
@@ -30,6 +31,7 @@ from bdr.records.writer import RunWriter
 __all__ = [
     "OF_A_FILE",
     "OF_A_METHOD",
+    "Extends",
     "Run",
     "RunWriter",
     "Work",

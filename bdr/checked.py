@@ -1,0 +1,139 @@
+"""From a configuration to what a run is made of, each part checked as soon as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from bdr.config import Config, check_names, checked_stage
+from bdr.data.images import DataSet, Images
+from bdr.data.memory import Quota
+from bdr.data.store import Store
+from bdr.engine.step import choose_engine, choose_precision
+from bdr.errors import UsageError
+from bdr.loading import hold_out, image_shape, load_data, store_of
+from bdr.methods import Method
+from bdr.overrides import with_stage_settings
+from bdr.parts import choose_device, make_method, make_plugins, source_of
+from bdr.plugins import Plugin
+from bdr.records import Extends
+from bdr.refusals import (
+    check_acting,
+    check_counts,
+    check_exemplars,
+    check_held,
+    check_parameters,
+    check_settings,
+    check_softmax,
+    check_stages,
+    check_targets,
+)
+from bdr.scenario import Given, Protocol, class_order
+from bdr.trackers import check_tracker
+from bdr.types import Phase, Stage
+
+
+def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> tuple[list[Stage], list[str]]:
+    """The stages of a phase as they will run: the method's, with what is set for single ones, as plug-ins draw them.
+
+    And what was adapted in them, as sentences.
+    """
+    stages, notes = list[Stage](), list[str]()
+    for declared in method.stages(phase, config.stage):
+        stage, said = with_stage_settings(declared, config.stages.get(declared.name, {}))
+        stages.append(stage)
+        notes += said
+    for plugin in plugins:
+        stages = plugin.stages(phase, stages)
+    return [with_alternate_settings(config, stage) for stage in stages], notes
+
+
+def with_alternate_settings(config: Config, stage: Stage) -> Stage:
+    """An alternate has no epochs of its own, so nothing in it is scaled."""
+    if stage.alternate is None:
+        return stage
+    settings = config.stages.get(stage.alternate.name, {})
+    if "epochs" in settings:
+        alternate = stage.alternate.name
+        raise UsageError(f"stage.{alternate}.epochs is not allowed: '{alternate}' follows each epoch of '{stage.name}'")
+    return replace(stage, alternate=with_stage_settings(stage.alternate, settings)[0])
+
+
+def arrivals(config: Config, classes: int, extends: Extends | None) -> Protocol | Given:
+    if extends is None:
+        return Protocol(class_order(config.order, classes), config.base, config.step, config.uneven)
+    return Given(class_order(config.order, classes), extends.bounds)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a run is made of, read and built, all of it fit for the rest."""
+
+    data: DataSet
+    train: Images
+    held: Images | None
+    protocol: Protocol | Given
+    phases: list[Phase]
+    stages: list[list[Stage]]
+    method: Method
+    plugins: list[Plugin]
+    quota: Quota
+    device: torch.device
+    precision: str
+    engine: str
+    notes: tuple[str, ...]  # what was adapted in stages that the method declares
+    extends: Extends | None
+
+    @property
+    def weights(self) -> str | None:
+        """The sha256 of the file that its network was read from."""
+        return source_of(self.method)
+
+    def store(self, images: Images) -> Store:
+        return store_of(images, self.data, self.protocol.order, self.device)
+
+
+def check_words(config: Config) -> None:
+    """What a configuration alone gives away."""
+    check_names(config)
+    for tracker in config.log:
+        check_tracker(tracker)
+    checked_stage(config.stage)
+    check_settings(config)
+
+
+def check_method(config: Config, method: Method, plugins: Sequence[Plugin], quota: Quota) -> None:
+    """What no memory can mend comes first, so that nobody is sent to a memory in vain."""
+    check_parameters(method, config.method, plugins)
+    check_targets(method, config.method, plugins)
+    check_softmax(method, config.method, plugins)
+    check_exemplars(quota, method, config.method, plugins)
+
+
+def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Checked:
+    """Refuses what cannot be, each thing as soon as what it takes to see it is there: reading data may take long."""
+    check_words(config)
+    plugins = make_plugins(config)
+    quota = Quota.parse(config.memory)
+    data = load_data(config, data)
+    if extends is not None:
+        data = replace(data, mean=extends.mean, std=extends.std)
+    protocol = arrivals(config, len(data.classes), extends)
+    quota.check(len(data.classes))
+    device = choose_device(config.device)
+    precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
+    method = make_method(config, image_shape(data), plugins)
+    check_method(config, method, plugins, quota)
+    told = [stages_of(config, method, plugins, phase) for phase in protocol]
+    stages = [of_phase for of_phase, _ in told]
+    notes = tuple(dict.fromkeys(note for _, said in told[: config.phases] for note in said))
+    check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
+    check_acting(plugins, list(protocol), stages)
+    phases, stages = list(protocol)[: config.phases], stages[: config.phases]
+    check_held(quota, method, config.method, phases)
+    train, held = hold_out(data.train, config.val)
+    check_counts(data, train)
+    how = device, precision, engine, notes, extends
+    return Checked(data, train, held, protocol, phases, stages, method, plugins, quota, *how)
