@@ -64,10 +64,10 @@ def test_nt_xent_is_that_of_simclr():
 def test_its_term_is_nt_xent_of_both_views_and_reaches_backbone_and_projection():
     plugin = BoostedContrast()
     fit = fit_of(plugin)
-    batch = fit.step.batch(torch.tensor([0]))
-    terms, _ = fit.objective.terms(batch)
+    batch, (wanted,) = fit.step.batch(torch.tensor([0]))
+    terms, _ = fit.objective.terms(batch, [wanted])
     net = fit.objective.method.net
-    views = plugin.projection(net(torch.cat(batch.views)).features)
+    views = plugin.projection(net(torch.cat(wanted)).features)
     torch.testing.assert_close(terms["bcl"], nt_xent(views, 0.2).mean())
     terms["bcl"].backward()
     moved = (net.backbone.matrix.weight, *plugin.projection.parameters())

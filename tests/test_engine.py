@@ -142,21 +142,22 @@ class World:
     def batch(self, size=16, draw="all", number=0):
         there = self.pool.candidates(draw, number)
         rows = there[torch.randperm(len(there), generator=torch.Generator().manual_seed(1))[:size]]
-        batch = make_batch(self.store.plain(rows), self.store.labels[rows])
-        return batch._replace(
-            rows=rows, views=tuple(view for plugin in self.plugins for view in self.views(plugin, rows))
-        )
+        return make_batch(self.store.plain(rows), self.store.labels[rows])._replace(rows=rows)
 
-    def views(self, plugin, rows):
+    def views(self, plugins, batch):
+        """Of a batch, those that each of these plug-ins wants."""
+        return [self.looked(plugin, batch.rows) for plugin in plugins]
+
+    def looked(self, plugin, rows):
         chance = torch.Generator(self.device).manual_seed(2)
         return plugin.look(self.store, rows, tuple(drawn[0] for drawn in plugin.draws(1, len(rows), chance)))
 
 
-def losses_and_gradients(objective, batch, compiled):
+def losses_and_gradients(objective, batch, compiled, views=()):
     """Every term, the watched one and every gradient of one batch."""
 
     def values_of(batch):
-        terms, out = objective.terms(batch)
+        terms, out = objective.terms(batch, views)
         return terms, objective.total(terms), objective.watched(out, batch.y)
 
     torch.manual_seed(3)
@@ -182,8 +183,8 @@ def compile_whole(objective):
 
 def left_by_a_batch(world, stage, number, compiled):
     """Every term of a batch, the watched one and every gradient."""
-    objective = world.objective(stage)
-    found = losses_and_gradients(objective, world.batch(draw=stage.draw, number=number), compiled)
+    objective, batch = world.objective(stage), world.batch(draw=stage.draw, number=number)
+    found = losses_and_gradients(objective, batch, compiled, world.views(objective.plugins, batch))
     assert found["total"].isfinite()
     return {f"slope of {name}" if "." in name else name: value for name, value in found.items()}
 
@@ -416,7 +417,7 @@ def changed_by_classifying(world, stage):
     (plugin,) = world.objective(stage).plugins
     batch = world.batch()
     out = world.method.net(batch.x)
-    plugin.observe(batch, out)
+    plugin.observe(batch._replace(views=world.looked(plugin, batch.rows)), out)
     before = kept_by(plugin)
     for _ in range(3):
         plugin.classify(world.method.criterion, out, batch.y)

@@ -384,7 +384,8 @@ def test_every_one_changes_what_the_backbone_learns_from(name):
     slopes = []
     for plugins in ([], world.plugins):
         objective = Objective(world.method, plugins, world.phase, stage)
-        slopes += torch.autograd.grad(objective.total(objective.terms(batch)[0]), shared)
+        terms, _ = objective.terms(batch, world.views(objective.plugins, batch))
+        slopes += torch.autograd.grad(objective.total(terms), shared)
     assert slopes[1].isfinite().all()
     assert (slopes[1] - slopes[0]).norm() > 1e-3 * slopes[0].norm()
 

@@ -124,7 +124,7 @@ def test_a_step_hands_the_mixed_batch_to_the_method_and_to_other_plug_ins():
     epoch = fit.plan(0)
     fit.step.open(epoch, None)
     plain.step.open(plain.plan(0), None)
-    raw = plain.step.batch(torch.tensor([0]))
+    raw, _ = plain.step.batch(torch.tensor([0]))
     fit.step()
     share = epoch.plugins[1][0][0]
     torch.testing.assert_close(looks.seen.x, share * raw.x + (1 - share) * raw.x.flip(0))
@@ -134,8 +134,8 @@ def test_a_step_hands_the_mixed_batch_to_the_method_and_to_other_plug_ins():
 def test_a_compiled_step_mixes_as_the_eager_one():
     fit = fit_of([Mixup()])
     fit.step.open(fit.plan(0), None)
-    eager = fit.step.batch(torch.tensor([1]))
-    compiled = torch.compile(fit.step.batch, fullgraph=True, backend="eager")(torch.tensor([1]))
+    eager, _ = fit.step.batch(torch.tensor([1]))
+    compiled, _ = torch.compile(fit.step.batch, fullgraph=True, backend="eager")(torch.tensor([1]))
     assert torch.equal(eager.x, compiled.x)
     assert torch.equal(eager.y, compiled.y)
 
@@ -162,7 +162,7 @@ def test_bdr_counts_mixtures_by_their_shares(formula):
 def values(world, stage, batch):
     torch.manual_seed(3)
     objective = copy.deepcopy(world).objective(stage)
-    terms, out = objective.terms(batch)
+    terms, out = objective.terms(batch, world.views(objective.plugins, batch))
     return terms | objective.watched(out, batch.y)
 
 

@@ -81,12 +81,12 @@ def test_a_step_takes_the_loss_of_the_paper_in_place_of_cross_entropy():
     plugin = PaCo(**SMALL)
     fit = fit_of(plugin)
     fit.step()  # so that there is something in the queue
-    objective, batch = fit.objective, fit.step.batch(torch.tensor([1]))
+    objective, (batch, views) = fit.objective, fit.step.batch(torch.tensor([1]))
     queue, queue_y = plugin.queue.clone(), plugin.labels.clone()
     copied = copy.deepcopy(plugin)
-    terms, out = objective.terms(batch)
+    terms, out = objective.terms(batch, views)
     query = copied.projection(out.features)
-    keys = copied.key_projection(copied.key_net(batch.views[0]).features)
+    keys = copied.key_projection(copied.key_net(views[0][0]).features)
     logits = out.logits + torch.log(torch.tensor([3.0, 3, 8, 9]) / 23)
     hand = slow_loss(logits.detach(), batch.y, query.detach(), keys, queue, queue_y, 0.01, 1, 1, 0.05)
     assert float(terms["ce"].detach()) == pytest.approx(sum(hand) / len(hand), rel=1e-4)
@@ -216,11 +216,11 @@ def test_it_follows_networks_that_grow(method):
     world = World(method, ("paco",), 1)
     stage = world.stages(Stage())[0]
     world.begin(stage)
-    objective, (plugin,) = world.objective(stage), world.plugins
-    terms, _ = objective.terms(world.batch())
+    objective, (plugin,), batch = world.objective(stage), world.plugins, world.batch()
+    terms, _ = objective.terms(batch, world.views(world.plugins, batch))
     objective.total(terms).backward()
-    plugin.stepped(world.method.net, world.batch().clock)
-    assert plugin.projection.dim == plugin.key_net(world.batch().x).features.shape[1]
+    plugin.stepped(world.method.net, batch.clock)
+    assert plugin.projection.dim == plugin.key_net(batch.x).features.shape[1]
     assert all(value.isfinite() for value in terms.values())
 
 

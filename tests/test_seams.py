@@ -153,7 +153,7 @@ def test_a_changed_batch_compiles_without_a_break_and_is_the_same():
     torch._dynamo.reset()
 
     def terms_of(fit, at):
-        terms, _ = fit.objective.terms(fit.step.batch(at))
+        terms, _ = fit.objective.terms(*fit.step.batch(at))
         return terms["ce"]
 
     values = []

@@ -209,10 +209,9 @@ def test_every_plug_in_is_handed_its_own_views_and_no_others():
     plugins = [Looking(1, 10), Looking(0, 0), Looking(2, 20)]
     fit = fit_of(plugins)
     fit.step.open(fit.plan(0), None)
-    raw = fit.step.batch(torch.tensor([0]))
-    assert len(raw.views) == 3
+    _, views = fit.step.batch(torch.tensor([0]))
     fit.step()
-    for plugin, wanted in zip(plugins, (raw.views[:1], (), raw.views[1:]), strict=True):
+    for plugin, wanted in zip(plugins, views, strict=True):
         assert len(plugin.handed) == 2  # it observes, and has terms
         for batch in plugin.handed:
             assert len(batch.views) == plugin.views
@@ -232,9 +231,28 @@ def test_views_change_nothing_of_what_the_method_sees():
     plain, looking = fit_of([]), fit_of([Looking(1, 10)])
     for fit in (plain, looking):
         fit.step.open(fit.plan(0), None)
-    one, other = (fit.step.batch(torch.tensor([1])) for fit in (plain, looking))
-    assert one.views == ()
+    (one, none), (other, some) = (fit.step.batch(torch.tensor([1])) for fit in (plain, looking))
+    assert (len(none), len(some)) == (0, 1)
+    assert one.views == other.views == ()
     assert all(torch.equal(a, b) for a, b in zip(one[:3], other[:3], strict=True))
+
+
+def test_a_method_is_handed_no_view_of_a_plug_in():
+    fit, shown = fit_of([Looking(1, 10)]), []
+    loss = fit.objective.loss
+    fit.objective.loss = lambda batch, *others: shown.append(batch.views) or loss(batch, *others)
+    fit.step.open(fit.plan(0), None)
+    fit.step()
+    assert shown == [()]
+
+
+def test_the_images_of_a_step_are_told_with_all_views_in_a_row():
+    fit, told = fit_of([Looking(1, 10), Looking(0, 0), Looking(2, 20)]), []
+    fit.step.open(fit.plan(0), None)
+    fit.step.seen = told.extend
+    fit.step()
+    assert len(told) == 4
+    assert all(isinstance(images, torch.Tensor) for images in told)
 
 
 def test_what_a_plug_in_shows_the_network_moves_no_running_statistics():
@@ -280,6 +298,7 @@ def test_views_are_drawn_by_their_place_alone():
 def test_a_compiled_step_looks_as_the_eager_one():
     fit = fit_of([Looking(2, 10)])
     fit.step.open(fit.plan(0), None)
-    eager = fit.step.batch(torch.tensor([1]))
-    compiled = torch.compile(fit.step.batch, fullgraph=True, backend="eager")(torch.tensor([1]))
-    assert all(torch.equal(a, b) for a, b in zip(eager.views, compiled.views, strict=True))
+    _, (eager,) = fit.step.batch(torch.tensor([1]))
+    _, (compiled,) = torch.compile(fit.step.batch, fullgraph=True, backend="eager")(torch.tensor([1]))
+    assert len(eager) == 2
+    assert all(torch.equal(a, b) for a, b in zip(eager, compiled, strict=True))

@@ -51,6 +51,9 @@ def owner(plugin: Plugin) -> str:
     return f"plug-in '{plugin.name}'"
 
 
+Views = Sequence[tuple[Tensor, ...]]  # the further views of a batch, those of each plug-in by themselves
+
+
 class Objective:
     """What a stage minimises, and what is watched meanwhile."""
 
@@ -74,24 +77,25 @@ class Objective:
         self.weights = {name: weight for mine in self.weights_of.values() for name, weight in mine.items()}
         self.factors: Tensor | None = None  # the weights on the device, in the order of the terms
 
-    def terms(self, batch: Batch) -> tuple[dict[str, Tensor], Outputs | None]:
+    def terms(self, batch: Batch, views: Views = ()) -> tuple[dict[str, Tensor], Outputs | None]:
         """All terms by name, unweighted, and the outputs that were classified."""
         heard: list[Outputs] = []
+        handed = self.handed(batch, views)
 
         def classify(out: Outputs, y: Tensor) -> Tensor:
             if not heard:  # a method may classify more than once; state moves once a batch
                 heard.append(out)
-                for plugin in self.plugins:
-                    plugin.observe(self.seen_by(plugin, batch), out)
+                for plugin, mine in handed:
+                    plugin.observe(mine, out)
             return self.around(out, y)
 
         terms = checked(self.loss(batch, self.phase, classify), self.method)
         out = heard[0] if heard else None
         whose: dict[str, Plugin | None] = dict.fromkeys(terms)  # None: the method's own
-        for plugin in self.plugins:
+        for plugin, mine in handed:
             if out is None:
                 raise BdrError(f"the method never calls `classify`, so plug-in '{plugin.name}' has nothing to act on")
-            own = plugin.terms(self.seen_by(plugin, batch), out, self.beside)
+            own = plugin.terms(mine, out, self.beside)
             if twice := terms.keys() & own.keys():
                 raise BdrError(f"{owner(plugin)} names a term that is there already: {', '.join(twice)}")
             terms.update(own)
@@ -106,12 +110,10 @@ class Objective:
             if others := [term for term in named if whose.get(term, plugin) is not plugin]:
                 raise BdrError(f"{owner(plugin)} weighs a term that is not its own: {', '.join(others)}")
 
-    def seen_by(self, plugin: Plugin, batch: Batch) -> Batch:
-        """The batch with the further views that this plug-in wants, and without those of others."""
-        if not batch.views:
-            return batch
-        before = sum(other.views for other in self.plugins[: self.plugins.index(plugin)])
-        return batch._replace(views=batch.views[before : before + plugin.views])
+    def handed(self, batch: Batch, views: Views) -> list[tuple[Plugin, Batch]]:
+        """Each plug-in, and the batch with its own further views; none where none were made."""
+        each = views or [()] * len(self.plugins)
+        return [(plugin, batch._replace(views=mine)) for plugin, mine in zip(self.plugins, each, strict=True)]
 
     def beside(self, x: Tensor) -> Outputs:
         """What the network says of further images, whose statistics are none of those that inference reads."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Epoch
 from bdr.data.store import Store
-from bdr.engine.objective import Objective
+from bdr.engine.objective import Objective, Views
 from bdr.errors import BdrError
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Clock
@@ -78,25 +78,25 @@ class EagerStep:
 
     def __call__(self) -> None:
         at = self.clock.step.view(1)
-        batch = self.batch(at)
-        self.seen((batch.x, *batch.views))
+        batch, views = self.batch(at)
+        self.seen((batch.x, *(view for mine in views for view in mine)))
         self.optimizer.zero_grad(set_to_none=True)
-        terms, out = self.objective.terms(batch)
+        terms, out = self.objective.terms(batch, views)
         self.objective.total(terms).backward()
         self.update()
         self.keep(at, terms | self.objective.watched(out, batch.y))
         self.clock.step.add_(1)
 
-    def batch(self, at: Tensor) -> Batch:
-        """What the epoch has drawn for this step, as plug-ins hand it on."""
+    def batch(self, at: Tensor) -> tuple[Batch, Views]:
+        """What the epoch has drawn for this step, as plug-ins hand it on, and the further views that each wants."""
         assert self.epoch is not None, "open an epoch first"
         x, y, now = self.taken(self.store, self.epoch, at)
         batch = Batch(x, y, now.rows, self.clock)
-        views: list[Tensor] = []
+        views: list[tuple[Tensor, ...]] = []
         for plugin, drawn in zip(self.objective.plugins, now.plugins, strict=True):
             batch = plugin.batch(batch, drawn)
-            views += self.looked(plugin, self.store, now.rows, drawn) if plugin.views else ()
-        return batch._replace(views=tuple(views))
+            views.append(self.looked(plugin, self.store, now.rows, drawn) if plugin.views else ())
+        return batch, views
 
     def update(self) -> None:
         method = self.objective.method
