@@ -252,7 +252,7 @@ def test_a_biased_classifier_is_corrected_and_rests_meanwhile():
     set_moving(method, stage.train)
     set_modes(method)
     before = copy.deepcopy(method.state_dict())
-    fit = Fit(Objective(method, [], pool.phase, stage), stage, 1, pool, "eager")
+    fit = Fit(Objective(method, [], pool.phase, stage), pool, "eager", 1)
     losses = [float(fit.epoch(epoch, 0, None, lambda step, log: None).term("ce")[-1]) for epoch in range(60)]
     assert losses[-1] < losses[0] - 0.2
     correction = method.net.head.correction

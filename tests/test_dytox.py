@@ -712,7 +712,7 @@ def losses_of(engine, device):
     world.store.augment = Augment(pad=1, flip=False, randaugment=9.0)
     stage = Stage(epochs=1, batch=8, optimizer="adamw", lr=1e-4, repeat=3)
     world.begin(stage)
-    fit = Fit(world.objective(stage), stage, 0, world.pool, engine)
+    fit = Fit(world.objective(stage), world.pool, engine, 0)
     with eager_between_steps(engine):
         return torch.from_numpy(fit.epoch(0, 0, None, lambda step, log: None).values), fit.step.names
 

@@ -188,7 +188,7 @@ def test_a_stage_trains_with_noise():
     method, pool = third_phase()
     stage = Stage(epochs=1, batch=8, lr=0.01)
     method.begin_stage(stage, pool.phase, pool)
-    log = Fit(Objective(method, [], pool.phase, stage), stage, 0, pool, "eager").epoch(0, 0, None, lambda *_: None)
+    log = Fit(Objective(method, [], pool.phase, stage), pool, "eager", 0).epoch(0, 0, None, lambda *_: None)
     assert log.names == ("ce", "distillation", "ce_old")
 
 

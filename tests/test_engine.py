@@ -194,7 +194,7 @@ def left_by_two_steps(world, stage, number, compiled):
     objective = world.objective(stage)
     if compiled:
         compile_whole(objective)
-    fit, left = Fit(objective, stage, number, world.pool, "eager"), {}
+    fit, left = Fit(objective, world.pool, "eager", number), {}
     torch.manual_seed(3)
     for epoch in range(2):
         fit.epoch(epoch, 0, None, lambda step, log: None)
@@ -248,7 +248,7 @@ def losses_of(
     world.begin(stage)
     for part in (world.method, *world.plugins):
         set_precision(part, precision, torch.device(device))
-    fit = Fit(world.objective(stage), stage, 0, world.pool, engine)
+    fit = Fit(world.objective(stage), world.pool, engine, 0)
     values = []
     with eager_between_steps("graph"):
         for epoch in range(-(-steps // fit.steps)):
@@ -568,7 +568,7 @@ def test_a_method_hears_before_and_after_the_step_with_the_gradients_there():
     torch.manual_seed(0)
     method, pool = Hears(), make_pool([6, 6, 6, 6])
     stage = Stage(epochs=1, batch=8, lr=0.5, momentum=0.0, weight_decay=0.0)
-    fit = Fit(Objective(method, [], pool.phase, stage), stage, 0, pool, "eager")
+    fit = Fit(Objective(method, [], pool.phase, stage), pool, "eager", 0)
     fit.epoch(0, 0, None, lambda step, log: None)
     assert [(name, step) for name, step, _, _ in heard] == [(n, s) for s in range(3) for n in ("graded", "stepped")]
     for (_, _, before, slope), (_, _, after, doubled) in zip(heard[::2], heard[1::2], strict=True):
@@ -1007,4 +1007,4 @@ def test_shifted_outputs_shift_every_expert():
 def test_only_whole_batches_are_worth_compiling_for(batch, kind):
     world = World("ucir", (), 1)
     stage = Stage(batch=batch)
-    assert isinstance(Fit(world.objective(stage), stage, 0, world.pool, "compile").step, kind)
+    assert isinstance(Fit(world.objective(stage), world.pool, "compile", 0).step, kind)

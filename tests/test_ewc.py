@@ -161,7 +161,7 @@ def trained(method, steps=3):
     method.begin(pool.phase, pool)
     stage = Stage(epochs=1, batch=8)
     method.begin_stage(stage, pool.phase, pool)
-    fit = Fit(Objective(method, [], pool.phase, stage), stage, 0, pool, "eager")
+    fit = Fit(Objective(method, [], pool.phase, stage), pool, "eager", 0)
     for epoch in range(steps):
         fit.epoch(epoch, 0, None, lambda step, log: None)
     return method.net.state_dict()

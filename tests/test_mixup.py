@@ -92,7 +92,7 @@ def fit_of(plugins, stage=None, seed=1993):
     stage = stage or Stage(epochs=2, batch=5)
     for plugin in plugins:
         plugin.begin(pool.phase, pool.census("all", 0), method.net)
-    return Fit(Objective(method, plugins, pool.phase, stage), stage, 0, pool, "eager")
+    return Fit(Objective(method, plugins, pool.phase, stage), pool, "eager", 0)
 
 
 def test_an_epoch_has_a_share_a_step_and_every_epoch_its_own():

@@ -72,7 +72,7 @@ def fit_of(plugin, pool=None):
     plugin.attach(method.net)
     stage = Stage(epochs=2, batch=5, lr=0.1)
     plugin.begin(pool.phase, pool.census("all", 0), method.net)
-    fit = Fit(Objective(method, [plugin], pool.phase, stage), stage, 0, pool, "eager")
+    fit = Fit(Objective(method, [plugin], pool.phase, stage), pool, "eager", 0)
     fit.step.open(fit.plan(0), None)
     return fit
 

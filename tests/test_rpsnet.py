@@ -240,7 +240,7 @@ def test_modules_at_rest_keep_their_statistics_and_weights_while_others_learn():
     before = copy.deepcopy(method.state_dict())
     stage = Stage(epochs=1, batch=8, optimizer="adamw", lr=0.01, weight_decay=0.0)
     set_modes(method)
-    fit = Fit(Objective(method, [], pool.phase, stage), stage, 0, pool, "eager")
+    fit = Fit(Objective(method, [], pool.phase, stage), pool, "eager", 0)
     fit.epoch(0, 0, None, lambda step, log: None)
     after, newest = method.state_dict(), method.layers.paths[-1]
     learns = tuple(

@@ -70,7 +70,7 @@ def fit_with(*plugins):
     torch.manual_seed(0)
     method, pool = Plain(), make_pool([6, 6, 6, 6])
     method.begin(pool.phase, pool)
-    return Fit(Objective(method, plugins, pool.phase, STAGE), STAGE, 0, pool, "eager")
+    return Fit(Objective(method, plugins, pool.phase, STAGE), pool, "eager", 0)
 
 
 def values_of(fit, epoch=0):
@@ -262,7 +262,7 @@ def test_a_compiled_step_compiles_exactly_those_parts_and_once():
     torch.manual_seed(0)
     method, pool = Plain(outer), make_pool([6, 6, 6, 6])
     method.begin(pool.phase, pool)
-    step = Fit(Objective(method, [], pool.phase, STAGE), STAGE, 0, pool, "eager").step
+    step = Fit(Objective(method, [], pool.phase, STAGE), pool, "eager", 0).step
     CompiledStep(step)
     backbone = method.net.backbone
     compiled = backbone.stays._compiled_call_impl

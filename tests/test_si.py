@@ -31,7 +31,7 @@ def test_under_plain_gradient_descent_the_gain_is_the_rate_times_the_squared_gra
     method = Listening(make_flat)
     pool = first_phase(method)
     stage = Stage(epochs=1, batch=8, lr=0.05, momentum=0.0, weight_decay=0.0)
-    fit = Fit(Objective(method, [], pool.phase, stage), stage, 0, pool, "eager")
+    fit = Fit(Objective(method, [], pool.phase, stage), pool, "eager", 0)
     for epoch in range(4):
         fit.epoch(epoch, 0, None, lambda step, log: None)
     torch.testing.assert_close(method.path.gained.double(), 0.05 * method.squares, rtol=1e-3, atol=1e-7)

@@ -202,7 +202,7 @@ def fit_of(plugins, engine="eager"):
     method.net = Normed()
     method.net.head.grow(len(COUNTS))
     stage = Stage(epochs=2, batch=5)
-    return Fit(Objective(method, plugins, pool.phase, stage), stage, 0, pool, engine)
+    return Fit(Objective(method, plugins, pool.phase, stage), pool, engine, 0)
 
 
 def test_every_plug_in_is_handed_its_own_views_and_no_others():

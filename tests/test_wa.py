@@ -102,7 +102,7 @@ def test_the_classifier_has_no_bias_and_reuses_what_it_knew():
 
 def steps(method, pool, stage=None):
     stage = stage or Stage(epochs=2, batch=8, lr=0.5)
-    fit = Fit(Objective(method, [], pool.phase, stage), stage, 0, pool, "eager")
+    fit = Fit(Objective(method, [], pool.phase, stage), pool, "eager", 0)
     for epoch in range(stage.epochs):
         method.at_epoch(stage, epoch)
         fit.epoch(epoch, 0, None, lambda step, log: None)

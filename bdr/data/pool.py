@@ -92,7 +92,7 @@ class Pool:
         self.held = self.rows[:0]
         if held and not phase.first:
             self.held, self.rows = self.split(held)
-        self.cuts: dict[int | str, Tensor] = {}  # to the rarest class, by stage
+        self.cuts: dict[int | str, Tensor] = {}  # to the rarest class, by the place of a stage
         self.following: dict[tuple[str, int, int | str, int], Tensor] = {}  # orders of epochs that come next
         self.memory = exemplars  # becomes the memory of all seen classes once the new exemplars are chosen
 
@@ -105,32 +105,32 @@ class Pool:
         held = torch.cat([mine[:count] for mine in self.shuffled(self.rows, "held")])
         return held, self.rows[~torch.isin(self.rows, held)]
 
-    def shuffled(self, rows: Tensor, *place: str | int) -> list[Tensor]:
+    def shuffled(self, rows: Tensor, *within: str | int) -> list[Tensor]:
         """The rows of each seen class, in an order of chance."""
-        rows = self.in_chance_order(rows, *place)
+        rows = self.in_chance_order(rows, *within)
         return [rows[self.store.labels[rows] == k] for k in range(self.phase.seen)]
 
-    def in_chance_order(self, rows: Tensor, *place: str | int) -> Tensor:
-        chance = generator(self.store.device, self.seed, "phase", self.phase.index, *place)
+    def in_chance_order(self, rows: Tensor, *within: str | int) -> Tensor:
+        chance = generator(self.store.device, self.seed, "phase", self.phase.index, *within)
         return rows[torch.randperm(len(rows), generator=chance, device=self.store.device)]
 
-    def candidates(self, draw: str, number: int | str, epoch: int = 0) -> Tensor:
+    def candidates(self, draw: str, place: int | str, epoch: int = 0) -> Tensor:
         """The rows that a stage may draw: all, all cut to the rarest class, the memory, or what is held out."""
         if draw == "memory":
             return self.memory
         if draw == "held":
             return self.held
         if draw == "rarest":
-            if number not in self.cuts:  # once a stage
-                self.cuts[number] = self.cut_to_rarest("stage", number, "rarest")
-            return self.cuts[number]
+            if place not in self.cuts:  # once a stage
+                self.cuts[place] = self.cut_to_rarest("stage", place, "rarest")
+            return self.cuts[place]
         if draw == "fresh":
-            return self.cut_to_rarest("stage", number, "rarest", epoch)
+            return self.cut_to_rarest("stage", place, "rarest", epoch)
         return self.rows
 
-    def cut_to_rarest(self, *place: str | int) -> Tensor:
+    def cut_to_rarest(self, *within: str | int) -> Tensor:
         """Equally many of each class, class by class, without asking for any class by itself."""
-        rows = self.in_chance_order(self.rows, *place)
+        rows = self.in_chance_order(self.rows, *within)
         labels, order = self.store.labels[rows].sort(stable=True)
         counts = self.counts(rows)
         rank = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[labels]
@@ -150,19 +150,19 @@ class Pool:
     def steps(self, stage: Stage) -> int:
         return batches_of(self.drawn(stage.draw), stage.batch)[0]
 
-    def epoch(self, stage: Stage, number: int | str, epoch: int) -> Epoch:
+    def epoch(self, stage: Stage, place: int | str, epoch: int) -> Epoch:
         """The draws of an epoch; the last batch is filled from the head of the next epoch's order."""
-        kind = stage.draw, stage.repeat, number
+        kind = stage.draw, stage.repeat, place
         first = self.following.pop((*kind, epoch), None)  # drawn by the epoch before, for its last batch
-        first = self.order(stage, number, epoch) if first is None else first
-        second = self.following[*kind, epoch + 1] = self.order(stage, number, epoch + 1)
+        first = self.order(stage, place, epoch) if first is None else first
+        second = self.following[*kind, epoch + 1] = self.order(stage, place, epoch + 1)
         steps, size = batches_of(len(first), stage.batch)
-        draws = self.store.augment.draw(steps * size, self.chance("augment", number, epoch))
+        draws = self.store.augment.draw(steps * size, self.chance("augment", place, epoch))
         order = torch.cat([first, second])[: steps * size]
         return Epoch(order, draws).each(lambda column: column.unflatten(0, (steps, size)))
 
-    def order(self, stage: Stage, number: int | str, epoch: int) -> Tensor:
-        rows, chance = self.candidates(stage.draw, number, epoch), self.chance("order", number, epoch)
+    def order(self, stage: Stage, place: int | str, epoch: int) -> Tensor:
+        rows, chance = self.candidates(stage.draw, place, epoch), self.chance("order", place, epoch)
         if stage.draw == "uniform":
             return rows[torch.multinomial(self.likelihood(rows), len(rows), replacement=True, generator=chance)]
         shuffled = rows[torch.randperm(len(rows), generator=chance, device=rows.device)]
@@ -172,12 +172,11 @@ class Pool:
         """(N,) how likely each row is where classes are drawn equally often, but for a common factor."""
         return 1 / self.counts(rows)[self.store.labels[rows]].float()
 
-    def chance(self, what: str, number: int | str, epoch: int) -> torch.Generator:
-        place = ("phase", self.phase.index, "stage", number, what, epoch)
-        return generator(self.store.device, self.seed, *place)
+    def chance(self, what: str, place: int | str, epoch: int) -> torch.Generator:
+        return generator(self.store.device, self.seed, "phase", self.phase.index, "stage", place, what, epoch)
 
-    def census(self, draw: str, number: int) -> Census:
-        return Census(self, draw, number)
+    def census(self, draw: str, place: int) -> Census:
+        return Census(self, draw, place)
 
     def outputs(self, net: nn.Module, rows: Tensor, draws: Draws | None = None, mirrored: bool = False) -> Outputs:
         """What the network says of these rows in eval mode, as they are or with the given augmentation."""
@@ -197,9 +196,9 @@ class Pool:
 class Census:
     """What a stage draws, for plug-ins: how many images of each class, and what the network says of them."""
 
-    def __init__(self, pool: Pool, draw: str, number: int) -> None:
-        self.pool, self.draw, self.number, self.phase = pool, draw, number, pool.phase
-        self.rows = pool.candidates(draw, number)
+    def __init__(self, pool: Pool, draw: str, place: int) -> None:
+        self.pool, self.draw, self.place, self.phase = pool, draw, place, pool.phase
+        self.rows = pool.candidates(draw, place)
         self.labels = pool.store.labels[self.rows]
 
     @property
@@ -215,5 +214,5 @@ class Census:
 
     def outputs(self, net: nn.Module) -> Outputs:
         """One eval-mode pass over these images with training augmentation, in the order of `labels`."""
-        chance = self.pool.chance("census", self.number, 0)
+        chance = self.pool.chance("census", self.place, 0)
         return self.pool.outputs(net, self.rows, self.pool.store.augment.draw(len(self.rows), chance))

@@ -77,7 +77,7 @@ class Course:
         fits, stage = self.enter_stage(phase, pool, number), self.learner.stages[phase.index][number]
         self.listener.stage_begins(phase, number, stage, self.position.epoch)
         for epoch in range(self.position.epoch, stage.epochs):
-            self.run_epoch(fits, phase, epoch)
+            self.run_epoch(fits, number, epoch)
         self.learner.end_stage()
         self.position = Position(phase.index, number + 1)
         self.save()
@@ -108,29 +108,29 @@ class Course:
         for name, each in pools.items():
             self.losses |= {f"{name}_{part}": loss for part, loss in mean_losses(objective, each).items()}
 
-    def run_epoch(self, fits: Fits, phase: Phase, epoch: int) -> None:
-        fit, stage = fits.main, fits.main.stage
+    def run_epoch(self, fits: Fits, number: int, epoch: int) -> None:
+        fit, stage, phase = fits.main, fits.main.stage, fits.main.objective.phase
         first, before = self.position.step, taken_out("log", self.waiting.tensors).get("values")
         if first == 0:
             self.learner.begin_epoch(fit, epoch)
 
-        looking = self.snapshots if fit.number == 0 else None
+        looking = self.snapshots if number == 0 else None
 
         def after_step(step: int, log: Tensor) -> None:
             if looking is not None:  # before anything is saved: this step is not made again
                 looking.step_ends(stage, epoch, step, fit.step.names, log)
             if self.stopping() or self.due():
-                self.position = Position(phase.index, fit.number, epoch, step)
+                self.position = Position(phase.index, number, epoch, step)
                 self.save(fits, log)
                 self.leave_if_asked()
 
         log = fit.epoch(epoch, first, None if before is None else before.to(self.device), after_step)
-        self.records.epoch(fit, log)
+        self.records.epoch(fit, number, log)
         if fits.aside is not None:
             self.alternate(fits.main, fits.aside, epoch)
         if looking is not None:
             looking.epoch_ends(stage, log)
-        self.position = Position(phase.index, fit.number, epoch + 1)
+        self.position = Position(phase.index, number, epoch + 1)
         if epoch + 1 < stage.epochs and (self.stopping() or self.due()):
             self.save(fits)
             self.leave_if_asked()

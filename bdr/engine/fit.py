@@ -60,12 +60,9 @@ class Awake(NamedTuple):
 class Fit:
     """A stage under way, of parts that are awake for it. It can be left after any step, and entered again there."""
 
-    def __init__(
-        self, objective: Objective, stage: Stage, number: int, pool: Pool, engine: str, place: str | None = None
-    ) -> None:
-        self.objective, self.stage, self.number, self.pool = objective, stage, number, pool
-        self.place = number if place is None else place  # in the seeds of all draws
-        parts, device = objective.parts, pool.store.device
+    def __init__(self, objective: Objective, pool: Pool, engine: str, place: int | str) -> None:
+        self.objective, self.pool, self.place = objective, pool, place  # its place is in the seeds of all draws
+        parts, stage, device = objective.parts, objective.stage, pool.store.device
         self.awake = Awake.now(parts)
         undecayed = [p for name, p in objective.method.named_parameters() if not objective.method.decays(name, p)]
         parameters = (p for part in parts for p in part.parameters())
@@ -75,6 +72,10 @@ class Fit:
         eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
         self.step: Step = make_step(engine, eager, whole=pool.batch_size(stage) == stage.batch)
         self.ahead: dict[int, Epoch] = {}  # what the next epoch draws, once the steps of this one are on their way
+
+    @property
+    def stage(self) -> Stage:
+        return self.objective.stage
 
     def wake(self) -> None:
         """Once more as it was when this was made, after another fit of the same parts has had its turn."""

@@ -144,12 +144,12 @@ class Learner:
         stage = self.stages[phase.index][number]
         self.wake(stage)
         watches = (old_loss, gradient_norms) if analyse and number == 0 else (old_loss,)
-        main = Fit(Objective(self.method, self.plugins, phase, stage, watches), stage, number, pool, self.engine)
+        main = Fit(Objective(self.method, self.plugins, phase, stage, watches), pool, self.engine, number)
         if stage.alternate is None:
             return Fits(main)
         self.wake(stage.alternate)
         place = f"{number}.{stage.alternate.name}"
-        aside = Fit(self.plain_objective(phase, stage.alternate), stage.alternate, number, pool, self.engine, place)
+        aside = Fit(self.plain_objective(phase, stage.alternate), pool, self.engine, place)
         main.wake()
         return Fits(main, aside)
 

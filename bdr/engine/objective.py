@@ -66,7 +66,7 @@ class Objective:
         watches: Sequence[Watch] = (old_loss,),
         criterion: Classify | None = None,  # in the place of the method's own
     ) -> None:
-        self.method, self.phase, self.watches = method, phase, watches
+        self.method, self.phase, self.stage, self.watches = method, phase, stage, watches
         self.plugins = [plugin for plugin in plugins if plugin.acts(phase, stage)]
         self.parts: list[nn.Module] = [method, *self.plugins]
         self.loss = getattr(method, stage.loss)

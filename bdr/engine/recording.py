@@ -81,12 +81,13 @@ class Recording:
 
     # Epochs
 
-    def epoch(self, fit: Fit, log: EpochLog) -> None:
+    def epoch(self, fit: Fit, number: int, log: EpochLog) -> None:
+        """Of the stage of that number in its phase."""
         objective, phase = fit.objective, fit.objective.phase
         self.means(fit, log, objective.plugins)
         if not phase.first:
             distillation = log.term(objective.method.distillation or "")
-            self.writer.steps(phase.index, fit.number, log.term(CE_OLD), distillation)
+            self.writer.steps(phase.index, number, log.term(CE_OLD), distillation)
             if gradient_norms in objective.watches:
                 self.writer.analysis(phase.index, *map(log.term, GRADIENTS))
         self.listener.epoch_ends(phase, fit.stage, log)
