@@ -19,6 +19,7 @@ from bdr.config import Config, changed
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.data.sets import from_arrays
+from bdr.engine.analyse import watches_of
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
@@ -133,11 +134,11 @@ def learner_of(config: Config, data: DataSet) -> Learner:
     return plan_run(config, NOWHERE, NOWHERE, data).learner
 
 
-def fits_of(learner: Learner, number: int, analyse: bool = False) -> list[Fit]:
+def fits_of(learner: Learner, number: int, analysed: bool = False) -> list[Fit]:
     """The first stage of that phase, ready to step, and what alternates with it."""
     phase, pool = begun(learner, number)
     learner.begin_stage(phase, pool, 0)
-    fits = learner.open_fits(phase, pool, 0, analyse)
+    fits = learner.open_fits(phase, pool, 0, watches_of(0, analysed))
     learner.begin_epoch(fits.main, 0)
     return [fit for fit in fits if fit is not None]
 

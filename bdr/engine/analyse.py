@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from bdr.data.pool import Pool
 from bdr.engine.checkpoint import State, prefixed, taken_out
 from bdr.engine.listen import EpochLog
-from bdr.engine.objective import Objective
+from bdr.engine.objective import Objective, Watch, old_loss
 from bdr.fusing import fused
 from bdr.losses import old_mass
 from bdr.records.steps import CE_OLD, GRADIENTS
@@ -44,6 +44,11 @@ def gradient_norms(objective: Objective, out: Outputs, y: Tensor) -> dict[str, T
         (pull,) = torch.autograd.grad(loss.sum(), scores)
     norms = norms_of_parts(pull, out.features, out.scale, old_mass(y, objective.phase.old))
     return dict(zip(GRADIENTS, norms.unbind(), strict=True))
+
+
+def watches_of(number: int, analysed: bool) -> tuple[Watch, ...]:
+    """What is watched in the stage of that number in its phase."""
+    return (old_loss, gradient_norms) if analysed and number == 0 else (old_loss,)
 
 
 def scores_of(out: Outputs) -> Tensor:

@@ -7,7 +7,7 @@ import time
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.engine.analyse import Snapshots
+from bdr.engine.analyse import Snapshots, watches_of
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, taken_out
 from bdr.engine.evaluate import mean_losses, predict
 from bdr.engine.experiment import Company, Experiment
@@ -90,7 +90,7 @@ class Course:
                 self.weigh("initial", phase, pool)
                 if self.snapshots is not None:
                     self.snapshots.start()
-        fits = self.learner.open_fits(phase, pool, number, self.experiment.analyse)
+        fits = self.learner.open_fits(phase, pool, number, watches_of(number, self.experiment.analyse))
         if self.position.in_stage:
             restore_fits(fits, self.waiting, self.device)
         return fits

@@ -15,9 +15,8 @@ import torch
 from bdr.data.memory import Memory
 from bdr.data.pool import Pool
 from bdr.data.store import Store
-from bdr.engine.analyse import gradient_norms
 from bdr.engine.fit import Fit, Fits, set_modes, set_moving
-from bdr.engine.objective import Objective, old_loss
+from bdr.engine.objective import Objective, Watch, old_loss
 from bdr.engine.step import convolving_as, eager_between_steps, set_precision
 from bdr.errors import BdrError
 from bdr.losses import cross_entropy
@@ -139,11 +138,10 @@ class Learner:
         self.settle()
         self.moving = [name for name, p in self.method.named_parameters() if p.requires_grad]
 
-    def open_fits(self, phase: Phase, pool: Pool, number: int, analyse: bool = False) -> Fits:
+    def open_fits(self, phase: Phase, pool: Pool, number: int, watches: Sequence[Watch] = (old_loss,)) -> Fits:
         """What a stage that has begun fits: its own objective, and the one that alternates with it."""
         stage = self.stages[phase.index][number]
         self.wake(stage)
-        watches = (old_loss, gradient_norms) if analyse and number == 0 else (old_loss,)
         main = Fit(Objective(self.method, self.plugins, phase, stage, watches), pool, self.engine, number)
         if stage.alternate is None:
             return Fits(main)

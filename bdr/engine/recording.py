@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bdr.data.exemplars import checksums_of_classes, tell
-from bdr.engine.analyse import Snapshots, gradient_norms
+from bdr.engine.analyse import Snapshots
 from bdr.engine.checkpoint import save_model
 from bdr.engine.evaluate import measure, predict
 from bdr.engine.experiment import Experiment
@@ -88,7 +88,7 @@ class Recording:
         if not phase.first:
             distillation = log.term(objective.method.distillation or "")
             self.writer.steps(phase.index, number, log.term(CE_OLD), distillation)
-            if gradient_norms in objective.watches:
+            if set(GRADIENTS) <= set(log.names):
                 self.writer.analysis(phase.index, *map(log.term, GRADIENTS))
         self.listener.epoch_ends(phase, fit.stage, log)
 
