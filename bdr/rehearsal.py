@@ -21,7 +21,6 @@ from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.errors import ALIKE, BdrError, UsageError, nearest
 from bdr.records import Run, RunWriter
-from bdr.records.steps import CE_OLD
 from bdr.report import as_text, run_sheet
 from bdr.types import Phase
 
@@ -108,7 +107,7 @@ class Weighed:
     def take_in(self, fit: Fit) -> None:
         for part, mine in fit.objective.weights_of.items():
             self.weights.setdefault(part, set()).update(mine)
-        self.terms |= set(fit.step.names) - {CE_OLD}
+        self.terms |= fit.objective.counted.keys()
 
     def refuse_misnamed(self) -> None:
         """A weight may be of a term that comes in another stage or phase; one that is of none is a slip."""

@@ -244,7 +244,7 @@ def test_every_method_can_be_analysed(method):
     objective = analysed(world, stage)
     batch = world.batch()
     _, out = objective.terms(batch)
-    found = objective.watched(out, batch.y)
+    found = objective.watched(out, batch)
     assert set(found) == {"ce_old", *GRADIENTS}
     assert not any(value.requires_grad for value in found.values())
     assert found["gradient_new"] > 0
@@ -259,7 +259,7 @@ def test_the_gradients_compile_without_a_break_and_are_the_same(method, plugins)
 
     def values_of(objective, batch):
         _, out = objective.terms(batch)
-        return objective.watched(out, batch.y)
+        return objective.watched(out, batch)
 
     eager = values_of(analysed(copy.deepcopy(world), stage), world.batch())
     if "trace_autograd_ops" not in torch._dynamo.config.get_config_copy():

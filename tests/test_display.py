@@ -27,7 +27,7 @@ def drawn(width, stage="main", epochs=3):
     """The line of a run that is in the middle of its second phase, after so many epochs."""
     bar = Bar(Console(width=width, force_terminal=True))
     phases = [Phase(0, 0, 50), *(Phase(n, 40 + 10 * n, 50 + 10 * n) for n in range(1, 11))]
-    log = EpochLog(99, 0.1, ("ce",), np.full((4, 1), 2.5), {}, seconds=4.0, images=20_000)
+    log = EpochLog(99, 0.1, ("ce",), np.full((4, 1), 2.5), {"ce": 1.0}, seconds=4.0, images=20_000)
     with bar.console.capture():
         bar.run_begins("ucir", phases, "run", [[100_000], [4_000_000]])
         for _ in range(epochs):
@@ -70,7 +70,7 @@ def test_plain_lines_tell_no_time_left_before_epochs_are_steady():
     lines, phase = Lines(Console(file=said, width=120), every=0.0), Phase(0, 0, 50)
     lines.run_begins("ucir", [phase], "run", [[5000]])
     for seconds in (100.0, 1.0, 1.0):
-        log = EpochLog(0, 0.1, ("ce",), np.full((4, 1), 2.5), {}, seconds, images=100)
+        log = EpochLog(0, 0.1, ("ce",), np.full((4, 1), 2.5), {"ce": 1.0}, seconds, images=100)
         lines.epoch_ends(phase, Stage(epochs=50), log)
     assert [line.split(", ")[-1] for line in said.getvalue().splitlines()[1:]] == [
         "1 images/s",
@@ -82,7 +82,7 @@ def test_plain_lines_tell_no_time_left_before_epochs_are_steady():
 @pytest.mark.filterwarnings("error")
 def test_a_loss_is_that_of_what_is_minimised_with_its_weights():
     values = np.array([[2.0, 1.0, np.nan], [2.0, 3.0, 4.0]], np.float32)
-    log = EpochLog(0, 0.1, ("ce", "pod", "ce_old"), values, {"pod": 0.5}, seconds=1.0, images=8)
+    log = EpochLog(0, 0.1, ("ce", "pod", "ce_old"), values, {"ce": 1.0, "pod": 0.5}, seconds=1.0, images=8)
     assert log.loss == 2.0 + 0.5 * 2.0
     assert log.mean("ce_old") == 4.0  # of the steps that had a sample of an old class
     assert np.isnan(log.mean("distillation"))  # which this method does not have

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -158,7 +159,7 @@ def losses_and_gradients(objective, batch, compiled, views=()):
 
     def values_of(batch):
         terms, out = objective.terms(batch, views)
-        return terms, objective.total(terms), objective.watched(out, batch.y)
+        return terms, objective.total(terms), objective.watched(out, batch, views)
 
     torch.manual_seed(3)
     work = torch.compile(values_of, fullgraph=True, backend="eager") if compiled else values_of
@@ -174,9 +175,10 @@ def whole(function):
 
 def compile_whole(objective):
     """Each thing that a method or a plug-in does in a step is one graph without a break."""
-    seams = [(objective.method, Method, "graded"), (objective.method, Method, "stepped")]
+    seams = [(objective.method, Method, seam) for seam in ("graded", "stepped")]
+    seams += [(plugin, Plugin, seam) for plugin in objective.plugins for seam in ("stepped", "watch")]
     objective.terms = whole(objective.terms)
-    for part, base, seam in [*seams, *((plugin, Plugin, "stepped") for plugin in objective.plugins)]:
+    for part, base, seam in seams:
         if getattr(type(part), seam) is not getattr(base, seam):
             setattr(part, seam, whole(getattr(part, seam)))
 
@@ -516,7 +518,7 @@ def test_a_plug_in_weighs_no_term_but_its_own(named):
         )
 
 
-SEAMS = ("begin", "draws", "batch", "observe", "classify", "terms", "weights", "report", "stepped")
+SEAMS = ("begin", "draws", "batch", "observe", "classify", "terms", "weights", "watch", "report", "stepped")
 
 
 class Restful(Plugin):
@@ -608,11 +610,45 @@ def watched_of(y, phase, plugins=()):
     objective = Objective(Plain(), plugins, phase, Stage())
     batch = make_batch(torch.randn(len(y), 1, 4, 4, generator=torch.Generator().manual_seed(2)), y)
     _, out = objective.terms(batch)
-    return objective.watched(out, y).get("ce_old"), out
+    return objective.watched(out, batch).get("ce_old"), out
 
 
 def test_nothing_is_watched_in_the_first_phase():
     assert watched_of(torch.tensor([0, 1]), PHASES[0])[0] is None
+
+
+class Counting(Plugin):
+    """Watches what is no number."""
+
+    def __init__(self, column="extra"):
+        super().__init__()
+        self.name, self.column = "counts", column
+
+    def watch(self, batch, out):
+        value = out.logits.sum() * torch.nan
+        assert not value.requires_grad
+        return {self.column: value}
+
+
+@pytest.mark.parametrize("old", [0, 2])
+def test_what_a_plug_in_watches_is_recorded_in_every_phase_and_never_minimised(old):
+    torch.manual_seed(0)
+    method, pool = Plain(), make_pool([6, 6, 6, 6], old)
+    fit = Fit(Objective(method, [Counting()], pool.phase, Stage(epochs=1, batch=8)), pool, "eager", 0)
+    log = fit.epoch(0, 0, None, lambda step, log: None)
+    assert log.names == ("ce0", "extra", *(["ce_old"] if old else []))
+    assert np.isnan(log.term("extra")).all()
+    assert log.loss == log.mean("ce0")
+    assert all(p.isfinite().all() for p in method.parameters())
+
+
+@pytest.mark.parametrize("named", ["ce0", "ce_old", "gradient_new"])
+def test_a_watched_value_with_a_name_that_is_there_already_is_an_error(named):
+    objective = Objective(Plain(), [Counting(named)], PHASES[1], Stage())
+    batch = make_batch(torch.randn(3, 1, 4, 4), torch.tensor([0, 1, 2]))
+    _, out = objective.terms(batch)
+    with pytest.raises(BdrError, match=rf"plug-in 'counts' names a term that is there already: {named}"):
+        objective.watched(out, batch)
 
 
 def test_a_batch_without_old_samples_has_no_watched_value():

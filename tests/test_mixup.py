@@ -162,8 +162,9 @@ def test_bdr_counts_mixtures_by_their_shares(formula):
 def values(world, stage, batch):
     torch.manual_seed(3)
     objective = copy.deepcopy(world).objective(stage)
-    terms, out = objective.terms(batch, world.views(objective.plugins, batch))
-    return terms | objective.watched(out, batch.y)
+    views = world.views(objective.plugins, batch)
+    terms, out = objective.terms(batch, views)
+    return terms | objective.watched(out, batch, views)
 
 
 @pytest.mark.parametrize("name", SOFT)

@@ -12,6 +12,7 @@ from small import make_flat, make_pool
 from test_engine import World, losses_of, one_convolution
 
 from bdr import api
+from bdr.engine.analyse import gradient_norms
 from bdr.engine.checkpoint import read_state
 from bdr.engine.fit import Fit
 from bdr.engine.objective import Objective
@@ -24,6 +25,7 @@ from bdr.paper import load_cells
 from bdr.paper.mapping import mapped
 from bdr.plugins import PLUGINS, BalancedContrast, LogitAdjustment, PaCo
 from bdr.plugins.paco import EMPTY, contrasted, enqueue, parametric
+from bdr.records.steps import GRADIENTS
 from bdr.types import Outputs, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9), 2
@@ -90,7 +92,19 @@ def test_a_step_takes_the_loss_of_the_paper_in_place_of_cross_entropy():
     logits = out.logits + torch.log(torch.tensor([3.0, 3, 8, 9]) / 23)
     hand = slow_loss(logits.detach(), batch.y, query.detach(), keys, queue, queue_y, 0.01, 1, 1, 0.05)
     assert float(terms["ce"].detach()) == pytest.approx(sum(hand) / len(hand), rel=1e-4)
-    assert float(objective.total(terms)) == pytest.approx(float(terms["ce"]))  # its own term is for the records
+    assert float(objective.total(terms).detach()) == pytest.approx(float(terms["ce"].detach()))
+    assert objective.watched(out, batch, views)["paco"].isfinite()  # for the records
+
+
+def test_gradients_are_watched_without_the_images_that_a_step_contrasts():
+    fit = fit_of(PaCo(**SMALL))
+    objective, (batch, views) = fit.objective, fit.step.batch(torch.tensor([0]))
+    objective.watches = (gradient_norms,)
+    _, out = objective.terms(batch, views)
+    found = objective.watched(out, batch, views)
+    assert found.keys() == {"paco", *GRADIENTS}
+    alone = gradient_norms(objective, out, batch.y)  # between two steps
+    assert all(torch.equal(found[name], alone[name]) for name in GRADIENTS)
 
 
 def test_the_classes_stand_beside_the_images_with_their_frequencies_as_they_are():

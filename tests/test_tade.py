@@ -446,16 +446,17 @@ def test_a_binary_criterion_is_asked_for_each_expert_too():
     torch.testing.assert_close(terms["bce"], sum(hand))
 
 
-def test_the_loss_of_each_expert_is_told_and_counts_no_second_time(ucir):
+def test_the_loss_of_each_expert_is_watched_and_counts_no_second_time(ucir):
     world = copy.deepcopy(ucir)
     batch, objective = world.batch(), world.objective(Stage())
     terms, out = objective.terms(batch)
+    watched = objective.watched(out, batch)
     shifted = out.experts + world.plugins[1].offsets[:, None]
     for number, logits in enumerate(shifted, 1):
-        torch.testing.assert_close(terms[f"tade_{number}"], F.cross_entropy(logits, batch.y))
-        assert not terms[f"tade_{number}"].requires_grad
-    counted = {name: value for name, value in terms.items() if not name.startswith("tade")}
-    weighted = sum(objective.weights.get(name, 1.0) * value for name, value in counted.items())
+        torch.testing.assert_close(watched[f"tade_{number}"], F.cross_entropy(logits, batch.y))
+        assert not watched[f"tade_{number}"].requires_grad
+    assert not any(name.startswith("tade") for name in terms)
+    weighted = sum(objective.weights.get(name, 1.0) * value for name, value in terms.items())
     torch.testing.assert_close(objective.total(terms), weighted)
 
 

@@ -104,7 +104,7 @@ class Fit:
         numbers = self.step.log.cpu().numpy()  # the one read of the epoch
         seconds = time.perf_counter() - started
         images = (plan.steps - first) * plan.rows.shape[1]
-        result = EpochLog(epoch, rate, self.step.names, numbers, self.objective.weights, seconds, images)
+        result = EpochLog(epoch, rate, self.step.names, numbers, self.objective.counted, seconds, images)
         self.check_finite(result)
         return result
 
@@ -117,7 +117,7 @@ class Fit:
         return drawn._replace(plugins=tuple(theirs))
 
     def check_finite(self, log: EpochLog) -> None:
-        for name in log.terms:
+        for name in log.weights:
             bad = ~np.isfinite(log.term(name))
             if bad.any():
                 raise BdrError(

@@ -8,32 +8,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bdr.records.steps import CE_OLD, GRADIENTS
 from bdr.types import Phase, Stage
-
-WATCHED = (CE_OLD, *GRADIENTS)  # beside the terms, and never minimised
 
 
 class EpochLog(NamedTuple):
-    """What an epoch came to: a value a step for every term, read from the device once."""
+    """What an epoch came to: a value a step for every term and all that is watched, read from the device once."""
 
     epoch: int
     rate: float
     names: tuple[str, ...]
-    values: np.ndarray  # (steps, terms)
-    weights: dict[str, float]
+    values: np.ndarray  # (steps, names)
+    weights: dict[str, float]  # of every term, which is what is minimised
     seconds: float
     images: int
 
     @property
-    def terms(self) -> tuple[str, ...]:
-        """The names of what is minimised."""
-        return tuple(name for name in self.names if name not in WATCHED)
-
-    @property
     def loss(self) -> float:
         """What is minimised, with its weights, on the mean over the epoch."""
-        return sum(self.weights.get(name, 1.0) * self.mean(name) for name in self.terms)
+        return sum(weight * self.mean(name) for name, weight in self.weights.items())
 
     def mean(self, name: str) -> float:
         """Over the steps that have such a value; NaN where none has, as in an epoch without any old-class sample."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from bdr.fusing import fused
 from bdr.losses import old_mass, softmax_loss
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin, compose
-from bdr.records.steps import CE_OLD
+from bdr.records.steps import CE_OLD, GRADIENTS
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
@@ -51,6 +51,12 @@ def owner(plugin: Plugin) -> str:
     return f"plug-in '{plugin.name}'"
 
 
+def refuse_names(plugin: Plugin, own: Iterable[str], there: Iterable[str]) -> None:
+    """One of two values of a name would be missing in the records, or in the loss."""
+    if twice := set(own).intersection(there):
+        raise BdrError(f"{owner(plugin)} names a term that is there already: {', '.join(sorted(twice))}")
+
+
 Views = Sequence[tuple[Tensor, ...]]  # the further views of a batch, those of each plug-in by themselves
 
 
@@ -75,7 +81,8 @@ class Objective:
         self.added_weights = [plugin.weights(phase, stage) for plugin in self.plugins]
         self.weights_of |= dict(zip(map(owner, self.plugins), self.added_weights, strict=True))
         self.weights = {name: weight for mine in self.weights_of.values() for name, weight in mine.items()}
-        self.factors: Tensor | None = None  # the weights on the device, in the order of the terms
+        self.counted: dict[str, float] = {}  # the weight of every term, once they are known
+        self.factors: Tensor | None = None  # the same on the device
 
     def terms(self, batch: Batch, views: Views = ()) -> tuple[dict[str, Tensor], Outputs | None]:
         """All terms by name, unweighted, and the outputs that were classified."""
@@ -96,12 +103,12 @@ class Objective:
             if out is None:
                 raise BdrError(f"the method never calls `classify`, so plug-in '{plugin.name}' has nothing to act on")
             own = plugin.terms(mine, out, self.beside)
-            if twice := terms.keys() & own.keys():
-                raise BdrError(f"{owner(plugin)} names a term that is there already: {', '.join(twice)}")
+            refuse_names(plugin, own, terms)
             terms.update(own)
             whose.update(dict.fromkeys(own, plugin))
-        if self.factors is None:  # a stage has the same terms in every step: the first tells
+        if not self.counted:  # a stage has the same terms in every step: the first tells
             self.refuse_foreign_weights(whose)
+            self.counted = {name: self.weights.get(name, 1.0) for name in terms}
         return terms, out
 
     def refuse_foreign_weights(self, whose: dict[str, Plugin | None]) -> None:
@@ -125,15 +132,22 @@ class Objective:
         """The terms, weighted and added; a stage has the same terms in every step."""
         values = torch.stack(list(terms.values()))
         if self.factors is None:
-            self.factors = values.new_tensor([self.weights.get(name, 1.0) for name in terms])
+            self.factors = values.new_tensor([self.counted[name] for name in terms])
         return (self.factors * values).sum()
 
     @torch.no_grad()
-    def watched(self, out: Outputs | None, y: Tensor) -> dict[str, Tensor]:
-        """Values of the batch that are not minimised, by name; none in the first phase, which has nothing old."""
-        if out is None or self.phase.first:
+    def watched(self, out: Outputs | None, batch: Batch, views: Views = ()) -> dict[str, Tensor]:
+        """Values of the batch that are not minimised, by name: those of plug-ins, and ours once something is old."""
+        if out is None:
             return {}
-        return {name: value for watch in self.watches for name, value in watch(self, out, y).items()}
+        found: dict[str, Tensor] = {}
+        for plugin, mine in self.handed(batch, views):  # first: ours take the loss as it is between two batches
+            own = plugin.watch(mine, out)
+            refuse_names(plugin, own, (*self.counted, *found, CE_OLD, *GRADIENTS))
+            found |= own
+        for watch in () if self.phase.first else self.watches:
+            found |= watch(self, out, batch.y)
+        return found
 
 
 Watch = Callable[[Objective, Outputs, Tensor], dict[str, Tensor]]  # the objective, outputs and targets of a batch

@@ -82,6 +82,10 @@ class Plugin(Resumable):
         """How much each of those terms counts."""
         return {}
 
+    def watch(self, batch: Batch, out: Outputs) -> dict[str, Tensor]:
+        """Numbers of the batch for the records alone, named beside the terms: after a step, without gradients."""
+        return {}
+
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """Numbers about itself for the records, read once an epoch."""
         return {}

@@ -13,7 +13,6 @@ a queue of such views, which is empty when a phase begins. The images of the bat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +27,7 @@ from bdr.fusing import fused
 from bdr.nets.base import Follower
 from bdr.nets.projection import WIDTH, Projection
 from bdr.plugins.base import Prior
-from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
+from bdr.types import Batch, Classify, Clock, Outputs, Phase
 
 EMPTY = -1  # the label of a place in the queue that nobody has
 
@@ -162,15 +161,11 @@ class PaCo(Prior):
             return centre
         return parametric(centre, shifted.logits, self.contrast, self.alpha, self.beta, self.gamma)
 
-    def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:
-        """The part of the images alone, for the records: it is in the classification loss already."""
-        assert self.contrast is not None, "a batch is observed before its loss is taken"
+    def watch(self, batch: Batch, out: Outputs) -> dict[str, Tensor]:
+        """The part of the images alone, with which the batch is over."""
+        assert self.contrast is not None, "a batch is observed before it is watched"
         contrast, self.contrast = self.contrast, None
-        with torch.no_grad():
-            return {"paco": of_the_images(out.logits, self.offset, contrast, self.gamma)}
-
-    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
-        return {"paco": 0.0}
+        return {"paco": of_the_images(out.logits, self.offset, contrast, self.gamma)}
 
     def stepped(self, net: nn.Module, clock: Clock) -> None:
         self.key_net.follow(net, self.momentum)

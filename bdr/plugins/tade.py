@@ -26,10 +26,10 @@ from bdr.losses import cross_entropy
 from bdr.nets import CosineHead, Divisible, ExpertHeads, Experts, LinearHead, MakeNetwork, Network
 from bdr.nets.base import H
 from bdr.plugins.base import Prior
-from bdr.types import Batch, Classify, Outputs, Phase, Stage
+from bdr.types import Batch, Classify, Outputs, Phase
 
 EXPERTS = 3
-TERMS = [f"tade_{number}" for number in range(1, EXPERTS + 1)]
+LOSSES = [f"tade_{number}" for number in range(1, EXPERTS + 1)]
 
 
 def reversed_ranks(psi: Tensor) -> Tensor:
@@ -109,12 +109,7 @@ class TADE(Prior):
         logits = (out.experts + self.offsets[:, None]).unbind()
         return [out._replace(logits=z, experts=None) for z in logits]
 
-    @torch.no_grad()
-    def terms(self, batch: Batch, out: Outputs, forward: Callable[[Tensor], Outputs]) -> dict[str, Tensor]:
-        """The loss of each expert, for the records alone: by cross-entropy, whatever the criterion."""
+    def watch(self, batch: Batch, out: Outputs) -> dict[str, Tensor]:
+        """The loss of each expert, by cross-entropy, whatever the criterion."""
         losses = [cross_entropy(expert, batch.y).mean() for expert in self.shifted(out)]
-        return dict(zip(TERMS, losses, strict=True))
-
-    def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
-        """They are in the classification loss already."""
-        return dict.fromkeys(TERMS, 0.0)
+        return dict(zip(LOSSES, losses, strict=True))

@@ -84,7 +84,7 @@ class EagerStep:
         terms, out = self.objective.terms(batch, views)
         self.objective.total(terms).backward()
         self.update()
-        self.keep(at, terms | self.objective.watched(out, batch.y))
+        self.keep(at, terms | self.objective.watched(out, batch, views))
         self.clock.step.add_(1)
 
     def batch(self, at: Tensor) -> tuple[Batch, Views]:
