@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from bdr.engine.listen import EpochLog, Listener
-from bdr.records.work import seconds_an_image
+from bdr.records.work import add_turn, seconds_an_image
 from bdr.types import Phase, Stage
 
 BAR = 20  # columns of a terminal
@@ -25,7 +25,7 @@ class Workload:
     def __init__(self, amounts: Sequence[Sequence[int]]) -> None:
         self.amounts = [list(of_phase) for of_phase in amounts]  # of every stage of every phase
         self.done = 0
-        self.epochs: list[tuple[int, float]] = []  # images and seconds of each
+        self.epochs: list[tuple[float, float]] = []  # images and seconds of each
 
     def enter(self, phase: int, stage: int, share: float) -> None:
         """A stage begins, or goes on where this share of it is done."""
@@ -35,6 +35,9 @@ class Workload:
     def add(self, images: int, seconds: float) -> None:
         self.done += images
         self.epochs.append((images, seconds))
+
+    def add_turn(self, seconds: float) -> None:
+        add_turn(self.epochs, seconds)
 
     @property
     def total(self) -> int:
@@ -88,6 +91,9 @@ class Lines(Listener):
             self.said_at = time.monotonic()
             left = self.workload.left
             self.say(self.place(phase, stage, log) + ("" if left is None else f", {clock(left)} left"))
+
+    def turn_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
+        self.workload.add_turn(log.seconds)
 
     def place(self, phase: Phase, stage: Stage, log: EpochLog, room: float = math.inf) -> str:
         """Where a run is, how it goes and how fast; in less room, what matters most of it."""

@@ -13,6 +13,7 @@ from bdr.data.pool import held_of_each, images_drawn
 from bdr.engine.experiment import Experiment
 from bdr.engine.learner import Learner
 from bdr.records.speed import Setup
+from bdr.records.work import images_of
 from bdr.types import Phase, Stage
 
 
@@ -63,7 +64,7 @@ class Plan:
 
     def workload(self) -> list[list[int]]:
         """Images that pass through training, of every stage of every phase."""
-        return [[stage["images"] * stage["epochs"] for stage in stages] for stages in self.work()]
+        return [[images_of(stage) for stage in stages] for stages in self.work()]
 
 
 def setup_of(plan: Plan) -> Setup:

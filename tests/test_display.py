@@ -65,6 +65,19 @@ def test_the_time_left_is_told_by_the_last_ten_epochs():
     assert work.left == pytest.approx((4000 - 1950) * 0.1)
 
 
+def test_what_alternates_with_epochs_takes_time_of_which_more_is_left():
+    said = io.StringIO()
+    lines, phase = Lines(Console(file=said, width=120), every=0.0), Phase(0, 0, 50)
+    lines.run_begins("ucir", [phase], "run", [[5000]])
+    log = EpochLog(0, 0.1, ("ce",), np.full((4, 1), 2.5), {"ce": 1.0}, seconds=1.0, images=100)
+    for _ in range(4):
+        lines.epoch_ends(phase, Stage(epochs=50), log)
+        lines.turn_ends(phase, Stage("aggregation"), log._replace(seconds=2.0, images=7))
+    assert lines.workload.done == 400
+    assert lines.workload.left == pytest.approx(4600 * 0.03)
+    assert len(said.getvalue().splitlines()) == 5  # a turn has no line of its own
+
+
 def test_plain_lines_tell_no_time_left_before_epochs_are_steady():
     said = io.StringIO()
     lines, phase = Lines(Console(file=said, width=120), every=0.0), Phase(0, 0, 50)

@@ -1,13 +1,18 @@
 """How much of a run is done and how long the rest takes, from its record alone."""
 
+import io
+
 import numpy as np
 import pytest
 from directories import PHASES, draw_predictions, make_run, phase_line
+from rich.console import Console
 from runs import plan
 
 from bdr import api
+from bdr.display import Lines
 from bdr.engine.listen import Listener
 from bdr.records import Run, RunWriter, epochs_of, work_of
+from bdr.records.work import epochs_told
 
 MAIN, LATER = {"stage": "main", "images": 400, "epochs": 10}, {"stage": "main", "images": 100, "epochs": 10}
 BALANCED = {"stage": "balanced", "images": 20, "epochs": 30}
@@ -71,6 +76,25 @@ def test_a_record_that_does_not_say_how_much_work_it_is_shows_none(tmp_path):
     run = make_run(tmp_path, phases=1, done=False)
     assert work_of(run) is None
     assert epochs_of(run, 1, "main") == 0
+
+
+def test_a_listener_hears_of_all_that_alternates_and_tells_the_time_that_the_record_tells(tmp_path):
+    turns = []
+
+    class Hears(Lines):
+        def turn_ends(self, phase, stage, log):
+            super().turn_ends(phase, stage, log)
+            turns.append((phase.index, stage.name, log.epoch))
+
+    heard = Hears(Console(file=io.StringIO()))
+    api.execute(plan(tmp_path / "run", "runs:TakesTurns", net="runs:flat"), heard)
+    run = Run.open(tmp_path / "run")
+    assert turns
+    assert turns == [
+        tuple(map(line.get, ("phase", "stage", "epoch"))) for line in run.epochs if line["stage"] == "turn"
+    ]
+    told = epochs_told(run, run.info["work"])
+    assert [seconds for _, seconds in heard.workload.epochs] == pytest.approx([seconds for _, seconds in told])
 
 
 def test_a_stage_says_how_many_epochs_it_has(writer):

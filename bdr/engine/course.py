@@ -140,7 +140,7 @@ class Course:
         aside.wake()
         self.learner.seed_epoch(aside, epoch)
         log = aside.epoch(epoch, 0, None, lambda step, log: None)
-        self.records.means(aside, log, main.objective.plugins)  # none takes part; what they are may have changed
+        self.records.turn(aside, log, main.objective.plugins)
         main.wake()
 
     def end_phase(self, phase: Phase, pool: Pool) -> None:

@@ -51,6 +51,9 @@ class Listener:
 
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None: ...
 
+    def turn_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
+        """An epoch of a stage that alternates with another, after each of that one: its images are in no `work`."""
+
     def phase_ends(self, line: dict[str, Any]) -> None: ...
 
     def note(self, text: str) -> None: ...
@@ -75,6 +78,10 @@ class Several(Listener):
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
         for each in self.listeners:
             each.epoch_ends(phase, stage, log)
+
+    def turn_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
+        for each in self.listeners:
+            each.turn_ends(phase, stage, log)
 
     def phase_ends(self, line: dict[str, Any]) -> None:
         for each in self.listeners:

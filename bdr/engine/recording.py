@@ -92,6 +92,11 @@ class Recording:
                 self.writer.analysis(phase.index, *map(log.term, GRADIENTS))
         self.listener.epoch_ends(phase, fit.stage, log)
 
+    def turn(self, fit: Fit, log: EpochLog, plugins: Sequence[Plugin]) -> None:
+        """Of what alternates with a stage: no plug-in takes part; what those of the stage are may have changed."""
+        self.means(fit, log, plugins)
+        self.listener.turn_ends(fit.objective.phase, fit.stage, log)
+
     def means(self, fit: Fit, log: EpochLog, plugins: Sequence[Plugin]) -> None:
         """A line of every term's mean, and of what these plug-ins have to report."""
         phase, net = fit.objective.phase, fit.objective.method.net

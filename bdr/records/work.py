@@ -30,7 +30,7 @@ def work_of(run: Run) -> Work | None:
     planned = run.info.get("work")
     if not planned:
         return None
-    total = sum(map(images_of, planned))
+    total = images_of_phases(planned)
     done = total if run.done else images_done(run, planned)
     each = seconds_an_image(epochs_told(run, planned))
     return Work(done, total, None if each is None else (total - done) * each)
@@ -43,15 +43,21 @@ def epochs_of(run: Run, phase: int, stage: str) -> int:
     return next((each["epochs"] for each in stages if each["stage"] == stage), 0)
 
 
-def images_of(stages: list[dict[str, Any]]) -> int:
-    return sum(stage["images"] * stage["epochs"] for stage in stages)
+def images_of(stage: dict[str, Any]) -> int:
+    """That pass through training in all epochs of a stage as it is planned."""
+    images: int = stage["images"] * stage["epochs"]
+    return images
+
+
+def images_of_phases(planned: list[list[dict[str, Any]]]) -> int:
+    return sum(images_of(stage) for stages in planned for stage in stages)
 
 
 def images_done(run: Run, planned: list[list[dict[str, Any]]]) -> int:
     """Those of phases that are over, and of the epochs since."""
     now = len(run.phases)
     trained = Counter(line.get("stage") for line in run.epochs if line["phase"] == now)
-    done = sum(map(images_of, planned[:now]))
+    done = images_of_phases(planned[:now])
     for stage in planned[now] if now < len(planned) else []:
         epochs = min(stage["epochs"], trained[stage["stage"]])
         trained[stage["stage"]] -= epochs  # two stages may have one name
@@ -60,7 +66,7 @@ def images_done(run: Run, planned: list[list[dict[str, Any]]]) -> int:
 
 
 def epochs_told(run: Run, planned: list[list[dict[str, Any]]]) -> list[tuple[float, float]]:
-    """Images and seconds of each. What alternates with a stage is in no plan: its time counts, its images do not."""
+    """Images and seconds of each; what alternates with a stage is in no plan."""
     names = {stage["stage"] for stages in planned for stage in stages}
     told: list[tuple[float, float]] = []
     for line in run.epochs:
@@ -69,9 +75,16 @@ def epochs_told(run: Run, planned: list[list[dict[str, Any]]]) -> list[tuple[flo
             continue
         if line.get("stage") in names:
             told.append((seconds * speed, seconds))
-        elif told:
-            told[-1] = (told[-1][0], told[-1][1] + seconds)
+        else:
+            add_turn(told, seconds)
     return told
+
+
+def add_turn(epochs: list[tuple[float, float]], seconds: float) -> None:
+    """What alternates with a stage took so long after its last epoch: that counts, its images do not."""
+    if epochs:
+        images, before = epochs[-1]
+        epochs[-1] = images, before + seconds
 
 
 def seconds_an_image(epochs: Sequence[tuple[float, float]]) -> float | None:
