@@ -212,14 +212,47 @@ def test_plain_bdr_is_the_pair_of_a_method_and_other_settings_are_named(runs):
     assert [side.colour for side in pairs[0].sides()] == [style.WITHOUT, style.BALANCED] == list(PALETTE[:2])
 
 
+def without_distillation(run, monkeypatch):
+    """The run as one of a method that has no such term."""
+    steps = run.steps
+    nothing = np.full(len(steps(1)["ce_old"]), np.nan)
+    monkeypatch.setitem(vars(run), "steps", lambda phase: steps(phase) | {"distillation": nothing})
+    return run
+
+
 def test_a_method_without_distillation_is_drawn_by_its_loss_on_old_classes(tmp_path, monkeypatch):
     made = [make_run(tmp_path, title, analyse=False) for title in ("replay", "replay+bdr")]
-    steps = {id(run): run.steps for run in made}
-    for run in made:
-        monkeypatch.setitem(vars(run), "steps", lambda p, run=run: steps[id(run)](p) | {"distillation": NOTHING})
-    NOTHING = np.full(len(steps[id(made[0])](1)["ce_old"]), np.nan)
-    files, _ = draw("4", made, tmp_path / "out")
+    files, _ = draw("4", [without_distillation(run, monkeypatch) for run in made], tmp_path / "out")
     assert "not all of these methods have such a term" in files[-1].read_text()
+
+
+@pytest.mark.parametrize("name", ["3", "4"])
+def test_a_method_without_distillation_changes_no_other_panel_and_is_named(name, runs, tmp_path, monkeypatch):
+    made = [make_run(tmp_path, title, analyse=False) for title in ("replay", "replay+bdr")]
+    _, alone = draw(name, runs[:4], tmp_path / "alone")
+    asked = Asked([*runs[:4], *(without_distillation(run, monkeypatch) for run in made)], printed=PRINTED)
+    files, notes = write_figure(name, asked, tmp_path / "both", "svg")
+    rows = table(files[1])
+    assert [row for row in rows if row["loss"] == "distillation"] == alone
+    assert {row["panel"] for row in rows if row["loss"] == "ce_old"} == {"replay, S = 2"}
+    assert notes[0] == "Shown by the cross-entropy of old classes, since there is no distillation term: replay."
+
+
+def test_the_title_of_a_panel_ends_before_the_next_one():
+    title = "PODNet, B = 50, S = 10, R = 2000, resnet18-der"
+    lines = style.wrapped(title, style.PAGE / 3).split("\n")
+    assert " ".join(lines) == title
+    assert len(lines) == 2
+    assert all(style.inches(line) < style.PAGE / 3 for line in lines)
+    assert style.wrapped(title, style.PAGE) == title
+
+
+def test_many_boxes_stand_side_by_side(tmp_path):
+    made = [make_run(tmp_path, title, step=step) for title in BOTH for step in range(1, 8)]
+    files, rows = draw("3", made, tmp_path / "out", "png")
+    width, height = (int.from_bytes(files[0].read_bytes()[place : place + 4], "big") for place in (16, 20))
+    assert len({row["panel"] for row in rows}) == 7
+    assert height < 1.3 * width
 
 
 # Refusals

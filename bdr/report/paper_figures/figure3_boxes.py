@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +12,24 @@ from bdr.report.groups import Group
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
-from bdr.report.paper_figures.pairs import Pair, Side, name_of, pairs_of, panel_titles
-from bdr.report.paper_figures.series import NAMES, chosen_series, incremental_phases, series_differs, series_note
+from bdr.report.paper_figures.pairs import Side, name_of, pairs_of
+from bdr.report.paper_figures.series import (
+    Panel,
+    incremental_phases,
+    loss_shown,
+    panels_of,
+    series_differs,
+    series_notes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ABOUT = "box plots of the distillation loss in every phase, without and with BDR"
 NEEDS = "runs of a method without and with BDR; any records do"
+MOST_ROWS, MOST_COLUMNS = 5, 3  # of panels: five below each other fill a page
+MOST_TICKS = 27  # on the width of a page
 WIDTH = 0.34  # of a box, where phases are 1 apart
 DENSE = -1  # the layer of the points, below all others
 
@@ -26,43 +37,56 @@ DENSE = -1  # the layer of the points, below all others
 def draw(asked: Asked) -> Drawing:
     pairs, notes = pairs_of(asked.runs, "3")
     runs = [run for pair in pairs for run in pair.runs]
-    name = chosen_series(runs, "3")
-    figure = style.blank(style.PAGE, 0.35 + 1.75 * len(pairs))
-    grid = np.atleast_1d(figure.subplots(len(pairs), 1))
-    rows: list[Row] = []
-    for axes, pair, title in zip(grid, pairs, panel_titles([pair.run for pair in pairs], asked.printed), strict=True):
-        rows += [{"panel": title} | row for row in panel(axes, pair, name, asked)]
-        axes.set(title=title, ylabel=NAMES[name])
-    grid[-1].set_xlabel("phase")
-    style.shared_legend(figure, grid[0])
+    panels = panels_of(pairs, "3", asked.printed)
+    figure, rows = paint_all(panels, asked)
     facts: dict[str, Any] = {"data": ["CIFAR-100"], "base": [50], "step": [5, 2], "memory": ["20/class"]}
     return Drawing(
         figure,
-        f"The {NAMES[name]} in every incremental phase, without and with BDR. A box spans the quartiles of all "
+        f"The {loss_shown(panels)} in every incremental phase, without and with BDR. A box spans the quartiles of all "
         "iterations of a phase, its line is the median, whiskers reach 1.5 times the height of the box, and every "
         "iteration beyond them is a point.",
         runs,
         rows,
-        [series_note(runs, name), "Iterations of several seeds are in one box.", *notes],
+        [*series_notes(panels, asked.printed), "Iterations of several seeds are in one box.", *notes],
         [
             *unlike(runs, "CwD on CIFAR-100, B = 50, S = 5 and 2", title=["ucir+cwd", "ucir+cwd+bdr"], **facts),
-            *series_differs(name),
+            *series_differs(*(panel.series for panel in panels)),
             "The paper does not say whether its boxes are over iterations or over epochs; these are over iterations.",
         ],
         {"extremes": [{key: row[key] for key in ("panel", "method", "phase", "max", "min")} for row in rows]},
     )
 
 
-def panel(axes: Axes, pair: Pair, name: str, asked: Asked) -> list[Row]:
+def paint_all(panels: list[Panel], asked: Asked) -> tuple[Figure, list[Row]]:
+    """Below each other as long as they fit on a page, then side by side; returns the numbers too."""
+    columns = min(MOST_COLUMNS, math.ceil(len(panels) / MOST_ROWS))
+    grid = style.in_lines(panels, columns)
+    titles = {panel.title: style.wrapped(panel.title, style.PAGE / columns) for panel in panels}
+    figure = style.blank(style.PAGE, 0.35 + style.height_of([*titles.values()], 1.75) * len(grid))
+    cells = figure.subplots(len(grid), columns, squeeze=False)
+    rows: list[Row] = []
+    for axes, panel in zip(cells.flat, (panel for line in grid for panel in line), strict=True):
+        axes.set_visible(panel is not None)
+        if panel is not None:
+            where = {"panel": panel.title, "loss": panel.series}
+            rows += [where | row for row in distributions(axes, panel, columns, asked)]
+            axes.set(title=titles[panel.title], ylabel=panel.loss)
+    for column in cells.T:
+        [axes for axes in column if axes.get_visible()][-1].set_xlabel("phase")
+    style.shared_legend(figure, cells[0][0])
+    return figure, rows
+
+
+def distributions(axes: Axes, panel: Panel, columns: int, asked: Asked) -> list[Row]:
     rows = []
-    for place, side in zip((-0.5, 0.5), pair.sides(), strict=True):
+    for place, side in zip((-0.5, 0.5), panel.pair.sides(), strict=True):
         phases = incremental_phases(side.group.runs[0])
-        boxes = [box(side.group, phase, name) for phase in phases]
+        boxes = [box(side.group, phase, panel.series) for phase in phases]
         paint(axes, side, np.array(phases) + place * (WIDTH + 0.06), boxes)
         method = name_of(side.group.runs[0], asked.printed)
         rows += [{"method": method, "phase": phase, **numbers(each)} for phase, each in zip(phases, boxes, strict=True)]
     axes.set_xlim(0.4, len(phases) + 0.6)
-    axes.set_xticks(phases, [str(phase) for phase in phases])
+    axes.set_xticks(phases[:: math.ceil(len(phases) * columns / MOST_TICKS)])
     axes.set_ylim(bottom=0)
     return rows
 

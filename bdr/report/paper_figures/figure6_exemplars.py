@@ -55,13 +55,14 @@ def draw(asked: Asked) -> Drawing:
 def paint_all(panels: list[list[Pair]], asked: Asked) -> tuple[Figure, list[Row]]:
     """A panel a method and scenario; returns the figure and the numbers in it."""
     lines, columns = -(-len(panels) // MOST_COLUMNS), min(MOST_COLUMNS, len(panels))
-    figure = style.blank(style.COLUMN if columns < 3 else style.PAGE, 0.75 + 1.85 * lines)
+    width = style.COLUMN if columns < 3 else style.PAGE
+    figure = style.blank(width, 0.75 + 1.85 * lines)
     cells = figure.subplots(lines, columns, squeeze=False, sharey=True)
     titles = panel_titles([panel[0].run for panel in panels], asked.printed, untold=("memory",))
     rows: list[Row] = []
     for axes, panel, title in zip(cells.flat, panels, titles, strict=False):
         rows += [{"panel": title} | row for row in paint_panel(axes, panel, asked)]
-        axes.set(title=title, xlabel="exemplars a class")
+        axes.set(title=style.wrapped(title, width / columns), xlabel="exemplars a class")
     for axes in cells.flat[len(panels) :]:
         axes.set_visible(False)
     for line in cells:

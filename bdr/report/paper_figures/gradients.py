@@ -41,7 +41,7 @@ def draw(asked: Asked) -> Drawing:
     ):
         steps += [{"panel": title} | row for row in over_steps(left, pair, phase, asked)]
         rows += [{"panel": title} | row for row in over_phases(right, pair, asked)]
-        left.set(title=f"{title}: phase {phase}", ylabel="gradient norm, new / old")
+        left.set(title=style.wrapped(f"{title}: phase {phase}", style.PAGE / 2), ylabel="gradient norm, new / old")
         right.set_title("over the phases")
     style.shared_legend(figure, cells[0][0])
     return Drawing(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from bdr.errors import UsageError
 from bdr.metrics import first_stage, steps_per_epoch
 from bdr.records import Run
-from bdr.report.paper_figures.pairs import command_for
+from bdr.report.paper_figures.drawing import Printed
+from bdr.report.paper_figures.pairs import Pair, command_for, panel_titles, plain_name
 
 NAMES = {"distillation": "distillation loss", "ce_old": "cross-entropy of old classes"}
 MOST_POINTS = 400  # of a curve: print shows no more
@@ -24,7 +26,7 @@ def has_series(run: Run, name: str) -> bool:
 
 
 def chosen_series(runs: Sequence[Run], figure: str) -> str:
-    """The distillation term, as in the paper, if all runs have one; else the loss on old classes."""
+    """The distillation term, as in the paper, if all of a pair's runs have one; else the loss on old classes."""
     for name in NAMES:
         if all(has_series(run, name) for run in runs):
             return name
@@ -35,16 +37,55 @@ def chosen_series(runs: Sequence[Run], figure: str) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Panel:
+    """A pair as it is drawn: under which title, and by which loss."""
+
+    pair: Pair
+    title: str
+    series: str
+
+    @property
+    def loss(self) -> str:
+        return NAMES[self.series]
+
+
+def panels_of(pairs: Sequence[Pair], figure: str, printed: Printed) -> list[Panel]:
+    """A panel a pair, each by its own series: a method that lacks a term takes it from no other."""
+    titles = panel_titles([pair.run for pair in pairs], printed)
+    chosen = [chosen_series(pair.runs, figure) for pair in pairs]
+    return [Panel(*each) for each in zip(pairs, titles, chosen, strict=True)]
+
+
+def of_one_loss(panels: Sequence[Panel]) -> bool:
+    return len({panel.series for panel in panels}) == 1
+
+
+def loss_shown(panels: Sequence[Panel]) -> str:
+    """What a caption calls the loss of all panels."""
+    if of_one_loss(panels):
+        return panels[0].loss
+    return f"{NAMES['distillation']} (the {NAMES['ce_old']} where a method has no such term)"
+
+
+def series_notes(panels: Sequence[Panel], printed: Printed) -> list[str]:
+    """What each loss is, and which methods are not drawn by the paper's."""
+    runs = {name: [run for panel in panels if panel.series == name for run in panel.pair.runs] for name in NAMES}
+    others = dict.fromkeys(plain_name(panel.pair.run, printed) for panel in panels if panel.series == "ce_old")
+    shown = f"Shown by the {NAMES['ce_old']}, since there is no distillation term: {', '.join(others)}."
+    return [*(series_note(mine, name) for name, mine in runs.items() if mine), *([shown] if others else [])]
+
+
 def series_note(runs: Sequence[Run], name: str) -> str:
     if name == "ce_old":
-        return "The loss is the cross-entropy of the old-class images of a batch, without any offset of BDR."
+        return f"The {NAMES[name]} is that of the old-class images of a batch, without any offset of BDR."
     terms = ", ".join(dict.fromkeys(str(run.info.get("distillation")) for run in runs))
-    return f"The loss is the distillation term ({terms}) without its weight, one value an iteration of the main stage."
+    return f"The {NAMES[name]} is the method's own term ({terms}) without its weight, a value an iteration."
 
 
-def series_differs(name: str) -> list[str]:
+def series_differs(*names: str) -> list[str]:
     told = "The paper shows the distillation loss; not all of these methods have such a term."
-    return [told] if name == "ce_old" else []
+    return [told] if "ce_old" in names else []
 
 
 def by_epoch(run: Run, phase: int, name: str) -> np.ndarray:

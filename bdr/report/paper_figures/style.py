@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bdr.errors import UsageError
 from bdr.report.colours import LIGHT_PAGE, PALETTE
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Thing = TypeVar("Thing")
 COLUMN, PAGE = 3.5, 7.16  # inches: the width of a column and of a page of two
 INK, SOFT = LIGHT_PAGE["text"], LIGHT_PAGE["soft"]
 RULE, FAINT = "#c9ced6", "#eef0f3"  # thin lines want more, and grids less, in print than on the page
@@ -23,6 +24,9 @@ CLASS_COLOURS = (
     *("#332288", "#88ccee", "#44aa99", "#117733", "#999933"),
     *("#ddcc77", "#cc6677", "#882255", "#aa4499", "#7f7f7f"),
 )
+LABELS = 0.5  # inches beside a panel that its numbers and the name of its axis take
+LINE = 0.15  # inches of a further line of a title
+POINTS = 72  # an inch
 DPI = 220  # of PNG files, and of the dense parts of the others
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same lines break in the same places everywhere
@@ -83,6 +87,35 @@ def blank(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def in_lines(panels: Sequence[Thing], columns: int) -> list[list[Thing | None]]:
+    """Line by line; None for the places that are left in the last one."""
+    padded: list[Thing | None] = [*panels, *[None] * (-len(panels) % columns)]
+    return [padded[place : place + columns] for place in range(0, len(padded), columns)]
+
+
+def wrapped(title: str, width: float) -> str:
+    """The title of a panel in lines that end before the next one; `width` is a panel's with its labels, in inches."""
+    lines: list[str] = []
+    for part in title.split(", "):
+        longer = f"{lines[-1]}, {part}" if lines else part
+        lines = [*lines[:-1], longer] if not lines or inches(longer) <= width - LABELS else [*lines, part]
+    return ",\n".join(lines)
+
+
+def height_of(titles: Sequence[str], panel: float) -> float:
+    """Of a panel below the highest of these titles, in inches; `panel` is that below one of a single line."""
+    return panel + LINE * max(title.count("\n") for title in titles)
+
+
+def inches(title: str) -> float:
+    """How long a line of a panel's title is."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    font = FontProperties(family=STYLE["font.family"], weight=STYLE["axes.titleweight"])
+    return TextPath((0, 0), title, size=STYLE["axes.titlesize"], prop=font).get_extents().width / POINTS
 
 
 def epochs_axis(axes: Axes, label: str = "epoch") -> None:
