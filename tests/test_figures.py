@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import typer
 from analysed import EPOCH, make_run
+from directories import PROTOCOL
 from directories import make_run as plain_run
 
 from bdr.cli import app, main
@@ -303,12 +304,60 @@ def test_figures_pair_what_tables_have_a_gain_for(tmp_path):
     assert hint(error) == shlex.split("run ucir+cwd+bdr --set ucir.eta=5 --set stage.epochs=2 --runs mine")
 
 
-@pytest.mark.parametrize("command", ["python mine.py", "bdr run ucir+cwd --out here"])
+@pytest.mark.parametrize("command", ["python mine.py", "bdr run digits-cwd --out here"])
 def test_a_command_that_cannot_be_typed_again_is_made_of_protocol_and_settings(tmp_path, command):
     with pytest.raises(UsageError) as error:
         pairs_of(pair_of(tmp_path, 5, 20, command=command), "4")
     assert hint(error)[:2] == ["run", "ucir+cwd+bdr"]
     assert hint(error)[-4:] == ["--set", "ucir.eta=5", "--set", "stage.epochs=2"]
+
+
+def alone(folder, title, command, memory="3/class", **changes):
+    """What to type for the other half of a run."""
+    run = plain_run(folder, title, command=command, protocol=PROTOCOL | {"memory": memory}, **changes)
+    with pytest.raises(UsageError) as error:
+        pairs_of([run], "4")
+    return error
+
+
+@pytest.mark.parametrize("out", ["--out runs/first", "--out=runs/first"])
+def test_the_other_half_of_a_run_goes_into_another_folder_with_all_else_that_was_typed(out, tmp_path):
+    command = f"bdr run ucir --data imagefolder --root birds --net small {out} --set stage.epochs=2"
+    expected = "run ucir+bdr --data imagefolder --root birds --net small --set stage.epochs=2"
+    assert hint(alone(tmp_path, "ucir", command)) == shlex.split(expected)
+
+
+def test_the_other_half_without_bdr_has_none_of_its_settings(tmp_path):
+    command = "bdr run ucir+bdr --set bdr.m=0.5 --set=bdr.m_prime=1 --set ucir.eta=5 --uneven"
+    assert hint(alone(tmp_path, "ucir+bdr", command)) == shlex.split("run ucir --set ucir.eta=5 --uneven")
+
+
+def test_a_run_that_was_made_in_python_is_typed_by_what_its_record_has(tmp_path):
+    config = {"data": "imagefolder", "root": "birds", "size": 48, "base": 2, "step": 2, "order": "natural"}
+    config |= {"phases": None, "val": 0.0, "herding": "dot", "net": "small", "uneven": True, "augment": {"pad": 2}}
+    config |= {"statistics": "half", "settings": {"small": {"width": 8}}, "stage": {"epochs": 3, "batch": 16}}
+    words = hint(alone(tmp_path, "ucir", "bdr.run('ucir')", config=config, root="/data/birds"))
+    expected = "run ucir+bdr --data imagefolder --root /data/birds --size 48 --base 2 --step 2 --order natural"
+    expected += " --memory 3/class --herding dot --net small --uneven --set statistics=half --set augment.pad=2"
+    expected += " --set small.width=8 --set stage.epochs=3 --set stage.batch=16"
+    assert words == shlex.split(expected)
+    typer.main.get_command(app).commands["run"].make_context("bdr", words[1:])
+
+
+@pytest.mark.parametrize(("memory", "changes"), [("0/class", {}), ("all", {}), ("3/class", {"extends": {}})])
+def test_a_run_that_bdr_cannot_be_added_to_is_given_no_such_command(memory, changes, tmp_path):
+    error = alone(tmp_path, "finetune", "bdr run finetune --memory 0", memory, **changes)
+    assert hint(error) == ["compare", "ucir+cwd", "--with", "none,bdr"]
+
+
+def test_of_several_runs_one_is_named_that_bdr_can_be_added_to_and_each_under_its_protocol(tmp_path):
+    none = plain_run(tmp_path / "none", "finetune", protocol=PROTOCOL | {"memory": "0/class"})
+    some = plain_run(tmp_path / "some", "ucir", protocol=PROTOCOL | {"memory": "3/class"})
+    with pytest.raises(
+        UsageError, match=r"only finetune \(digits B4 S2, 0/class\); ucir \(digits B4 S2, 3/class\)"
+    ) as error:
+        pairs_of([none, some], "4")
+    assert hint(error)[:2] == ["run", "ucir+bdr"]
 
 
 @pytest.mark.parametrize(

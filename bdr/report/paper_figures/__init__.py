@@ -3,6 +3,7 @@
 style      how they look
 drawing    what is asked of a figure, and what it gives back
 pairs      which runs are a method without and with BDR
+retyping   what to type for a run that is missing
 series     the loss on old knowledge, step by step
 embedding  old classes on a plane
 captions   what a figure shows, of which runs, and where it differs from the paper

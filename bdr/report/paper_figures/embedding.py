@@ -12,7 +12,7 @@ from bdr.errors import BdrError, UsageError
 from bdr.records import Run
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.drawing import Row
-from bdr.report.paper_figures.pairs import analysed
+from bdr.report.paper_figures.retyping import analysed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

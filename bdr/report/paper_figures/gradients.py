@@ -13,7 +13,8 @@ from bdr.records.steps import GRADIENTS
 from bdr.report.groups import Group
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
-from bdr.report.paper_figures.pairs import Pair, Side, analysed, name_of, pairs_of, panel_titles
+from bdr.report.paper_figures.pairs import Pair, Side, name_of, pairs_of, panel_titles
+from bdr.report.paper_figures.retyping import analysed
 from bdr.report.paper_figures.series import few_points, incremental_phases
 
 if TYPE_CHECKING:

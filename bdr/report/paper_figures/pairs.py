@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bdr.errors import UsageError, shortened
 from bdr.records import Run
-from bdr.report.groups import MOST_NAMED, Group, group_runs
+from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs
 from bdr.report.pairing import apart
 from bdr.report.paper_figures.drawing import Printed
+from bdr.report.paper_figures.retyping import MODULE, keeps_exemplars, retyped
 from bdr.report.paper_figures.style import BALANCED, WITHOUT
 from bdr.report.protocols import PROPER_NAMES, settings_of
-from bdr.report.training import STAGE
 
-MODULE = "bdr"
 FACTS = {"data": "{}", "base": "B = {}", "step": "S = {}", "memory": "R = {}", "net": "{}"}  # in titles of panels
 
 
@@ -111,51 +108,33 @@ def left_out(groups: list[Group]) -> list[str]:
 
 
 def _no_pair(groups: list[Group], figure: str) -> UsageError:
-    group = next((each for each in groups if other_halves(each, groups)), groups[0])
+    said = f"figure {figure} sets a method beside itself with BDR, and"
+    able = [group for group in groups if can_be_paired(group.runs[0])]
+    if not able:
+        why = "BDR is for runs that keep some exemplars and extend no other run; make two with"
+        return UsageError(f"{said} {all_there_is(groups)}: {why}: bdr compare ucir+cwd --with none,bdr")
+    group = next((each for each in able if other_halves(each, groups)), able[0])
     there = group.runs[0]
     if halves := other_halves(group, groups):
         near = min(halves, key=lambda other: len(apart(group, other)))
         why = f"{near.label} differs from {group.label} in {', '.join(apart(group, near))} ({group.protocol})"
         advice = "make its own other half"
     else:
-        why = f"there is only {shortened([each.label for each in groups], MOST_NAMED)} ({group.protocol})"
-        advice = "name the other's run too, or make it"
+        why, advice = all_there_is(groups), "name the other's run too, or make it"
     missing = method_of(there) if is_balanced(there) else f"{there.title}+{MODULE}"
-    said = f"figure {figure} sets a method beside itself with BDR, and {why}"
-    return UsageError(f"{said}: {advice} with: {retyped(there, missing)}")
+    return UsageError(f"{said} {why}: {advice} with: {retyped(there, missing)}")
 
 
-def retyped(run: Run, title: str) -> str:
-    """The command that made a run, of another title; where it cannot serve, one of the same protocol and settings."""
-    words = shlex.split(str(run.info.get("command") or ""))
-    bound = any(word.startswith(("--out", f"{MODULE}.", f"--set={MODULE}.")) for word in words)
-    if words[:2] != ["bdr", "run"] or words.count(run.title) != 1 or bound:
-        return command_for(run, title)
-    return shlex.join([title if word == run.title else word for word in words])
+def can_be_paired(run: Run) -> bool:
+    """Whether there is a run that is its other half: BDR needs exemplars, and an extended run is of one other."""
+    return keeps_exemplars(run) and "extends" not in run.info
 
 
-def command_for(run: Run, title: str | None = None, *options: str) -> str:
-    """What to type for a run like this one, of another method or with further options."""
-    facts = {name: run.protocol.get(name) for name in ("data", "base", "step", "memory")}
-    given = [f"--{name} {value}" for name, value in facts.items() if value is not None]
-    return " ".join(["bdr run", title or run.title, *given, *_carried(run, title or run.title), *options])
-
-
-def _carried(run: Run, title: str) -> list[str]:
-    """`--set ucir.eta=5`: what a run was given for the parts of a title, and how long it trained its method."""
-    parts = [part.rpartition(":")[2] for part in title.split("+")]
-    owners = [*parts, *(["stage"] if title.split("+")[0] == run.title.split("+")[0] else [])]
-    named = {name: value for name, value in settings_of(run).items() if name.partition(".")[0] in owners}
-    told = {name: value for name, value in named.items() if not name.startswith(STAGE) or name == f"{STAGE}epochs"}
-    return [
-        f"--set {shlex.quote(f'{name}={value if isinstance(value, str) else json.dumps(value)}')}"
-        for name, value in told.items()
-    ]
-
-
-def analysed(run: Run) -> str:
-    """What to type for the same run with all that --analyse logs: elsewhere, since a run is analysed from its start."""
-    return command_for(run, None, f"--seed {run.seed} --analyse --runs analysed")
+def all_there_is(groups: list[Group]) -> str:
+    """`there is only ucir, wa (digits B4 S2, 3/class); lwf (digits B4 S2, 0)`"""
+    labels = {each[0].protocol: [group.label for group in each] for each in by_protocol(groups)}
+    told = [f"{shortened(mine, MOST_NAMED)} ({protocol})" for protocol, mine in labels.items()]
+    return f"there is only {'; '.join(told)}"
 
 
 def panel_titles(runs: Sequence[Run], printed: Printed, untold: Sequence[str] = ()) -> list[str]:

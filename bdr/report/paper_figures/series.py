@@ -11,7 +11,8 @@ from bdr.errors import UsageError
 from bdr.metrics import first_stage, steps_per_epoch
 from bdr.records import Run
 from bdr.report.paper_figures.drawing import Printed
-from bdr.report.paper_figures.pairs import Pair, command_for, panel_titles, plain_name
+from bdr.report.paper_figures.pairs import Pair, panel_titles, plain_name
+from bdr.report.paper_figures.retyping import command_for
 
 NAMES = {"distillation": "distillation loss", "ce_old": "cross-entropy of old classes"}
 MOST_POINTS = 400  # of a curve: print shows no more

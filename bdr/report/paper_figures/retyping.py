@@ -1,0 +1,90 @@
+"""What to type for a run like another one: of another title, in another folder, or with further options."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from bdr.records import Run
+from bdr.records.reader import by_name
+from bdr.report.protocols import settings_of
+
+MODULE = "bdr"
+# what a run like another one is typed with: the data set decides the rest, but for single settings
+TYPED = ("data", "root", "size", "base", "step", "order", "phases", "val", "memory", "herding", "net")
+TRAINED = ("stage.epochs", "stage.batch", "stage.lr")
+USUAL_SIZE = 32
+
+
+def keeps_exemplars(run: Run) -> bool:
+    """Some, and not all images."""
+    return str(run.protocol.get("memory")) not in ("0", "0/class", "all")
+
+
+def retyped(run: Run, title: str, without: Sequence[str] = ("--out",), *options: str) -> str:
+    """The command that made a run, of another title and in another folder; one of its record where it cannot serve."""
+    words = shlex.split(str(run.info.get("command") or ""))
+    if words[:2] != ["bdr", "run"] or words.count(run.title) != 1:
+        return command_for(run, title, *options)
+    settings = () if MODULE in title.split("+") else (f"{MODULE}.",)  # of what the other lacks
+    kept = [word for option in options_of(words) if not is_of(option, without, settings) for word in option]
+    return shlex.join([*(title if word == run.title else word for word in kept), *options])
+
+
+def options_of(words: Sequence[str]) -> list[list[str]]:
+    """The words of a command, each option with its value."""
+    found: list[list[str]] = []
+    for word in words:
+        takes = bool(found) and found[-1][-1].startswith("--") and "=" not in found[-1][-1]
+        found = [*found[:-1], [*found[-1], word]] if takes and not word.startswith("--") else [*found, [word]]
+    return found
+
+
+def is_of(option: Sequence[str], names: Sequence[str], settings: Sequence[str]) -> bool:
+    """Whether an option is one of these, as `--out here` or `--out=here`; or sets one of these settings."""
+    name, _, value = (option[0] if len(option) == 1 else "=".join(option)).partition("=")
+    return name in names or (name == "--set" and value.startswith(tuple(settings)))
+
+
+def command_for(run: Run, title: str | None = None, *options: str) -> str:
+    """What to type for a run like this one, of another method or with further options."""
+    given = facts_typed(run)
+    if title is not None and not keeps_exemplars(run):  # as another method can only be that keeps none, or all
+        given.pop("memory", None)
+    words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    uneven = ["--uneven"] if (run.info.get("config") or {}).get("uneven") else []
+    return shlex.join(["bdr", "run", title or run.title, *words, *uneven, *_carried(run, title or run.title), *options])
+
+
+def facts_typed(run: Run) -> dict[str, Any]:
+    """What its options say of a run: data and phases, memory and network."""
+    config = run.info.get("config") or {}
+    found = {name: config.get(name, run.protocol.get(name)) for name in TYPED}
+    found |= {"root": run.info.get("root") or found["root"]}
+    plain = {"size": USUAL_SIZE, "val": 0.0}
+    return {name: value for name, value in found.items() if value is not None and value != plain.get(name)}
+
+
+def _carried(run: Run, title: str) -> list[str]:
+    """`--set ucir.eta=5`: what a run was given for its images, the parts of a title and the training of its method."""
+    config = run.info.get("config") or {}
+    owners = [part.rpartition(":")[2] for part in (*title.split("+"), str(config.get("net")))]
+    of_images = {} if config.get("statistics", "default") == "default" else {"statistics": config["statistics"]}
+    of_images |= by_name({"augment": config.get("augment") or {}})
+    of_parts = {name: value for name, value in settings_of(run).items() if name.partition(".")[0] in owners}
+    trained = {name: value for name, value in settings_of(run).items() if name in TRAINED}
+    same = title.split("+")[0] == run.title.split("+")[0]
+    told = of_images | of_parts | (trained if same else {})
+    return [word for name, value in told.items() for word in ("--set", f"{name}={_as_typed(value)}")]
+
+
+def _as_typed(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def analysed(run: Run) -> str:
+    """What to type for the same run with all that --analyse logs: elsewhere, since a run is analysed from its start."""
+    elsewhere = "--seed", str(run.seed), "--analyse", "--runs", "analysed"
+    return retyped(run, run.title, ("--out", "--runs", "--seed", "--seeds"), *elsewhere)
