@@ -240,7 +240,7 @@ def test_what_an_analysis_adds_is_a_sign_of_life(tmp_path):
 
 def test_many_runs_are_shown_as_they_are_read(tmp_path):
     for seed in range(4):
-        make_run(tmp_path, seed=seed, phases=1)
+        make_run(tmp_path, seed=seed)
     board = Board([tmp_path])
     board.look(at_once=0.0)
     assert (len(board.kept), board.pending) == (1, 3)
@@ -252,7 +252,7 @@ def test_many_runs_are_shown_as_they_are_read(tmp_path):
 @pytest.mark.parametrize("address", ["/report", "/api/comparison"])
 def test_a_report_and_a_comparison_wait_for_all_runs(tmp_path, monkeypatch, address):
     for what in ("ucir", "wa", "icarl", "ucir+bdr"):
-        make_run(tmp_path, what, phases=1)
+        make_run(tmp_path, what)
     monkeypatch.setattr(Board.look_through, "__defaults__", (0.0,))  # a run at a time, as if reading took long
     with serving(tmp_path) as port:
         body = ask(port, address)[2].decode()
@@ -261,7 +261,7 @@ def test_a_report_and_a_comparison_wait_for_all_runs(tmp_path, monkeypatch, addr
 
 def test_runs_that_never_rest_keep_no_report_waiting(tmp_path, monkeypatch):
     for seed in range(3):
-        make_run(tmp_path, seed=seed, phases=1)
+        make_run(tmp_path, seed=seed)
     board = Board([tmp_path])
     monkeypatch.setattr(board, "_is_news", lambda key, look: True)
     board.look_through(at_once=0.0)
@@ -318,6 +318,7 @@ def test_the_curve_of_a_phase_under_way_rises_and_falls(tmp_path):
 def spoil(folder):
     """Folders that are no runs, or no longer; what their rows should say."""
     whole = make_run(folder, "ucir", 1)
+    os.truncate(make_run(folder, "lost", 1).path / "phases.jsonl", 300)
     for name in ("empty", "half", "foreign", "array", "binary", "no-run", "strange-phase", "strange-epoch"):
         (folder / name).mkdir()
     text = (whole.path / "run.json").read_bytes()
@@ -333,6 +334,7 @@ def spoil(folder):
         (folder / name / "run.json").write_bytes(text)
         (folder / name / file).write_text(line + "\n")
     return {
+        "lost-1": "phases.jsonl is damaged: 1 of 4 phases are there, and the run was done",
         "half": "run.json is damaged",
         "foreign": "no usable title",
         "array": "not a JSON object",
@@ -421,7 +423,7 @@ def served(tmp_path_factory):
     home = tmp_path_factory.mktemp("watch")
     (home / "secret.txt").write_text("a secret")
     spoil(home / "runs")
-    make_run(home / "runs", "ucir+bdr", 1, phases=1)
+    make_run(home / "runs", "ucir+bdr", 1)
     with serving(home / "runs") as port:
         yield port, home
 

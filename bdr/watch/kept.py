@@ -12,7 +12,7 @@ import numpy as np
 
 from bdr.errors import BdrError
 from bdr.metrics import Summarised, summary
-from bdr.records import Run
+from bdr.records import Run, open_whole
 from bdr.report.protocols import protocol_titles
 from bdr.watch.curves import destruction_curves, loss_curve, rounded
 from bdr.watch.epochs import Progress, columns, progress_of
@@ -109,7 +109,7 @@ def read(look: Look) -> Kept:
 
 
 def read_whole(look: Look) -> Kept:
-    run = Run.open(look.path)
+    run = open_whole(look.path, begun=True)
     epochs = columns(run.epochs)
     curves = {"loss": loss_curve(epochs), "destruction": destruction_curves(run, epochs)}
     numbers = summary(run, run.told_readout()) if run.phases else {}
