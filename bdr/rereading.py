@@ -14,7 +14,7 @@ from bdr.assemble import plan_again
 from bdr.config import Config, changed, short
 from bdr.data.exemplars import checksums_of_classes
 from bdr.data.images import DataSet
-from bdr.data.pictures import EmptyFolder
+from bdr.data.pictures import EmptyFolder, test_folders
 from bdr.data.store import Store
 from bdr.errors import UsageError, shortened
 from bdr.loading import load_named, store_of
@@ -118,11 +118,23 @@ def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
     changes = {"new": sorted(set(here) - set(trained)), "missing": sorted(set(trained) - set(here))}
     told = "; ".join(f"{which}: {shortened(names)}" for which, names in changes.items() if names)
     where = config.root or data.name
-    further = f"; bdr extend {there.path} teaches it the new ones" if there.done and not changes["missing"] else ""
+    advice = "let it hold those and no others"
+    if missing := changes["missing"]:
+        advice = f"put {shortened([lost_folders(config, name) for name in missing])} back"
+    further = f"; bdr extend {there.path} teaches it the new ones" if there.done and not missing else ""
     raise UsageError(
-        f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): let it hold "
-        f"those and no others, or name another folder with --root{further}; the model itself loads with bdr.load"
+        f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): {advice}, or "
+        f"name another folder with --root{further}; the model itself loads with bdr.load"
     )
+
+
+def lost_folders(config: Config, name: str) -> str:
+    """Where pictures of a class are missing, if that can be told; else its name."""
+    if config.data != "imagefolder" or config.root is None:
+        return name
+    root = Path(config.root)
+    apart = [folder for folder in (*test_folders(root)[:1], root / "train") if folder.is_dir()]
+    return " and ".join(str(folder / name) for folder in apart or [root] if not (folder / name).is_dir())
 
 
 def why_not(there: Run, plan: Plan) -> str:

@@ -690,7 +690,15 @@ def test_classes_that_are_gone_are_named_with_those_that_came(of_pictures, tmp_p
     shutil.rmtree(grown / "corner1")
     said = typed("evaluate", of_pictures.path, "--root", grown)
     told = f"now has 4 classes, and {of_pictures.path} was trained on 4 (new: another; missing: corner1): "
-    assert (said.code, told in " ".join(said.err.split())) == (2, True)
+    assert (said.code, f"{told}put {grown / 'corner1'} back, or" in " ".join(said.err.split())) == (2, True)
+
+
+def test_the_folder_of_a_class_that_lacks_its_test_images_is_named(of_pictures, tmp_path):
+    for split in ("train", "test"):
+        shutil.copytree(of_pictures.path.parent / "grown", tmp_path / "grown" / split)
+    shutil.rmtree(tmp_path / "grown" / "test" / "corner1")
+    said = typed("evaluate", of_pictures.path, "--root", tmp_path / "grown")
+    assert (said.code, f"put {tmp_path / 'grown' / 'test' / 'corner1'} back, or" in said.err) == (2, True)
 
 
 def test_a_model_is_loaded_without_the_data(of_pictures):
