@@ -171,6 +171,25 @@ def test_lines_written_after_the_last_checkpoint_do_not_stand_twice(place, whole
     assert_equal(tmp_path / "run", whole_flat)
 
 
+@pytest.mark.parametrize(
+    ("what", "saved", "told"),
+    [
+        ("ucir", HALF_WAY, "going on in phase 1 in epoch 2 of 2"),
+        ("ucir", Position(1, 0, 1), "going on in phase 1 after epoch 1 of 2"),
+        ("ucir", Position(2), "going on with phase 2"),
+        (OWN, Position(1, 0, 1), "going on in phase 1, stage main, after epoch 1 of 2"),
+    ],
+)
+def test_it_says_where_it_goes_on(what, saved, told, tmp_path, bdr):
+    path = train_until(saved, tmp_path / "run", what, **FLAT)
+    assert told in bdr("resume", path)[1].splitlines()
+
+
+def test_it_says_that_it_begins_anew_where_nothing_was_saved(stopped, bdr):
+    shutil.rmtree(stopped / "checkpoint")
+    assert "there is no checkpoint: the run begins anew" in bdr("resume", stopped)[1].splitlines()
+
+
 # Stops on request
 
 
@@ -186,6 +205,7 @@ def test_asked_to_stop_it_saves_itself_and_says_how_to_go_on(number, whole, tmp_
     assert child.exitcode == 130
     assert "stopping after this step" in said
     assert f"bdr resume {path}" in said
+    assert said.count("stopped") == 1
     assert "Traceback" not in said
     assert "stopped on request" in (path / "log.txt").read_text()
     api.resume(path)

@@ -174,7 +174,7 @@ class Course:
     def leave_if_asked(self) -> None:
         if self.stopping():
             self.checkpoints.wait()
-            self.records.note("stopped on request; the state is saved")
+            self.records.writer.log("stopped on request; the state is saved")  # whoever is there hears the error
             raise Interrupted(f"stopped, and saved; go on with: bdr resume {self.experiment.path}")
 
     def save(self, fits: Fits | None = None, log: Tensor | None = None) -> None:

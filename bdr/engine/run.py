@@ -54,12 +54,26 @@ def take_up_checkpoint(course: Course) -> bool:
     offsets = state.info["offsets"] if state else {}
     writer.refuse_lost(offsets)
     writer.cut_back(offsets)
-    writer.log("going on")  # whatever it ended with before is over
     make_ready(course.learner)
     if state is not None:
         course.restore(state)
         course.checkpoints.trust(resting_in(course.learner))
+    # in the log too: whatever it ended with before is over
+    course.records.note(place_of(course) if state is not None else "there is no checkpoint: the run begins anew")
     return state is not None
+
+
+def place_of(course: Course) -> str:
+    """`going on in phase 0 after epoch 57 of 400`"""
+    at = course.position
+    stages = course.learner.stages[at.phase] if at.phase < len(course.phases) else []
+    if at.stage == len(stages):
+        return f"going on at the end of {f'phase {at.phase}' if stages else 'the last phase'}"
+    stage = stages[at.stage]
+    phase = f"phase {at.phase}" + (f", stage {stage.name}," if len(stages) > 1 else "")
+    if at.step:
+        return f"going on in {phase} in epoch {at.epoch + 1} of {stage.epochs}"
+    return f"going on in {phase} after epoch {at.epoch} of {stage.epochs}" if at.epoch else f"going on with {phase}"
 
 
 def say_other_code(course: Course) -> None:
