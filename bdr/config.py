@@ -193,16 +193,37 @@ def to_yaml(config: Config) -> str:
 
 def from_yaml(text: str, source: str) -> dict[str, Any]:
     """The fields that a configuration file changes."""
-    try:
-        found = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise UsageError(f"{source} is not YAML: {error}") from None
+    found = read_yaml(text, source) or {}
     if not isinstance(found, dict):
-        raise UsageError(f"{source} holds {type(found).__name__}, and must hold fields such as `base: 50`")
+        raise UsageError(f"{source} holds {kind_of(found)}, and must hold fields such as `base: 50`")
     for name in found:
         if not isinstance(name, str):
             raise unknown(f"setting in {source}", str(name), Config.model_fields)
     return found
+
+
+def read_yaml(text: str, source: str) -> Any:
+    """What a file of this name says; where it is not YAML, the line and the column at which it is not."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        raise UsageError(told_in_words(error, source)) from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{source} is not YAML: {str(error).splitlines()[0]}") from None
+
+
+def told_in_words(error: yaml.MarkedYAMLError, source: str) -> str:
+    """`a.yaml, line 2, column 5: expected ',' or ']', but got ':' (while parsing a flow sequence from line 1 on)`"""
+    mark, start = error.problem_mark, error.context_mark
+    where = f"{source}, line {mark.line + 1}, column {mark.column + 1}" if mark else source
+    said = (error.problem or "this is not YAML").replace("'<stream end>'", "the end of the file")
+    context = f" ({error.context} from line {start.line + 1} on)" if error.context and start else ""
+    return f"{where}: {said}{context}"
+
+
+def kind_of(value: Any) -> str:
+    """What a file holds that should hold names and values."""
+    return {list: "a list", str: "a text", bool: "true or false"}.get(type(value), f"{value}")
 
 
 def is_own(name: str) -> bool:

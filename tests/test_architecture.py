@@ -130,7 +130,7 @@ RULES = {
     },
     "sweep": {
         *{"bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.overrides", "bdr.recipes", "bdr.describe"},
-        *{"bdr.data", "bdr.records", "bdr.plan"},
+        *{"bdr.data", "bdr.records", "bdr.plan", "bdr.refusals"},
         *{"bdr.report", "bdr.terminal", "bdr.display"},
     },
     "paper": {

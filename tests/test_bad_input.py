@@ -348,9 +348,11 @@ def test_the_graph_engine_without_a_gpu_is_refused(refused):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"base: [4", "is not YAML"),
+        (b"base: [4", "bdr: some.yaml, line 1, column 9: expected ',' or ']', but got the end of the file"),
+        (b"base: 4\n\tstep: 2", "bdr: some.yaml, line 2, column 1: found character '\\t'"),
+        (b"base: \x01", "some.yaml is not YAML: unacceptable character #x0001"),
         (b"\xff\xfe\x00", "is not YAML"),
-        (b"- base", "holds list, and must hold fields"),
+        (b"- base", "holds a list, and must hold fields"),
         (b"bse: 4", "no setting 'bse'"),
         (b"4: base", "no setting in some.yaml '4'"),
         (b"stage: {epoch: 4}", "no setting of stage 'epoch'"),

@@ -165,7 +165,8 @@ def test_files_methods_and_recipes_go_together(tmp_path):
         ({"runs": ["ucir"], "grid": {"base": []}}, "must be a list of values to try"),
         ({"runs": ["ucir"], "seeds": ["a"]}, "must be a list such as seeds"),
         ({"runs": ["ucir"], "seeds": 3}, "must be a list such as seeds"),
-        (["ucir"], "holds list, and must hold `runs:`"),
+        (None, r"here is empty; write for example runs: \[ucir"),
+        (["ucir"], "holds a list, and must hold `runs:`"),
     ],
 )
 def test_a_wrong_grid_is_refused_with_what_to_write(content, said):
@@ -178,7 +179,7 @@ def test_a_wrong_grid_is_refused_with_what_to_write(content, said):
     [
         ({"runs": ["ucirr"]}, "no method or recipe 'ucirr'.*did you mean 'ucir'"),
         ({"runs": ["ucir+bdrr"]}, r"ucir\+bdrr: no plug-in 'bdrr'.*did you mean 'bdr'"),
-        ({"runs": ["ucir"], "set": {"bdr.m": 1}}, "no part of any run with settings 'bdr'"),
+        ({"runs": ["ucir"], "set": {"bdr.m": 1}}, r"no part of any run with settings 'bdr'.*name it: ucir\+bdr"),
         ({"runs": ["ucir+bdr"], "set": {"bdr.mm": 1}}, r"ucir\+bdr: no setting of bdr 'mm'"),
         ({"runs": ["ucir"], "grid": {"stage.epochs": [1, 0]}}, "stage.epochs = 0 is not allowed"),
         ({"runs": ["ucir"], "grid": {"step": [3, 4]}}, "ucir step=4: .*do not split"),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from bdr.config import Config, owners
+from bdr.config import Config, kind_of, owners, read_yaml
 from bdr.errors import UsageError, unknown
 from bdr.recipes import configure
+from bdr.refusals import how_to_name
 
+EXAMPLE = "write for example runs: [ucir+cwd, ucir+cwd+bdr]"
 KEYS = ("runs", "common", "set", "grid", "seeds")
 PLACES = {
     "method": "name methods under runs",
@@ -75,17 +75,18 @@ def is_file_name(word: str) -> bool:
 
 def read_grid(file: Path) -> Grid:
     try:
-        found = yaml.safe_load(file.read_text())
+        return checked_grid(read_yaml(file.read_text(), str(file)), str(file))
     except OSError as error:
         raise UsageError(f"the grid {file} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"the grid {file} is not YAML: {error}") from None
-    return checked_grid(found, str(file))
+    except UnicodeDecodeError:
+        raise UsageError(f"the grid {file} is not YAML: it is not text") from None
 
 
 def checked_grid(found: Any, source: str) -> Grid:
+    if found is None:
+        raise UsageError(f"{source} is empty; {EXAMPLE}")
     if not isinstance(found, dict):
-        raise UsageError(f"{source} holds {type(found).__name__}, and must hold `runs:` and what to do with them")
+        raise UsageError(f"{source} holds {kind_of(found)}, and must hold `runs:` and what to do with them")
     for name in found:
         if name not in KEYS:
             raise unknown(f"key in {source}", str(name), KEYS)
@@ -117,7 +118,7 @@ def mapping_in(found: Mapping[str, Any], key: str, source: str) -> dict[str, Any
 
 def check_grid(grid: Grid, source: str) -> None:
     if not grid.runs:
-        raise UsageError(f"{source} names no runs; write for example runs: [ucir+cwd, ucir+cwd+bdr]")
+        raise UsageError(f"{source} names no runs; {EXAMPLE}")
     for name in grid.common:
         check_field(name, f"common of {source}")
     for key, names in {"set": grid.set, "grid": grid.grid}.items():
@@ -139,9 +140,9 @@ def check_field(name: str, place: str) -> None:
 def wishes_of(grids: Sequence[Grid], typed: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Wish]:
     """Every run of the grids; what is typed on the command line comes last, and so overrides the files."""
     wishes = [wish for grid in grids for wish in combinations(grid, typed, seeds)]
-    parts = [parts_of(wish) for wish in wishes]
-    check_owners({name for wish in wishes for name in wish.settings}, parts)
-    return [of_its_own(wish, mine) for wish, mine in zip(wishes, parts, strict=True)]
+    configs = [config_of(wish) for wish in wishes]
+    check_owners({name for wish in wishes for name in wish.settings}, configs)
+    return [of_its_own(wish, owners(config)) for wish, config in zip(wishes, configs, strict=True)]
 
 
 def combinations(grid: Grid, typed: Mapping[str, Any], seeds: Sequence[int] | None) -> Iterator[Wish]:
@@ -153,11 +154,11 @@ def combinations(grid: Grid, typed: Mapping[str, Any], seeds: Sequence[int] | No
         yield Wish(what, tuple(file.items()), tuple(typed.items()), seed, tuple(choice))
 
 
-def parts_of(wish: Wish) -> list[str]:
-    """The names that settings of a run may begin with; its network is that of its data, if it names none."""
+def config_of(wish: Wish) -> Config:
+    """Of which parts a run is, to which settings may belong; its network is that of its data, if it names none."""
     given = {name: value for name, value in wish.settings.items() if name in ("data", "net")}
     try:
-        return owners(configure(wish.what, fields=given)[0])
+        return configure(wish.what, fields=given)[0]
     except UsageError as error:
         raise UsageError(f"{wish.label}: {error}") from None
 
@@ -167,12 +168,14 @@ def fits(name: str, parts: Iterable[str]) -> bool:
     return owner in ("", "stage", "augment", *parts) or owner.startswith("stage.")
 
 
-def check_owners(names: Iterable[str], parts: Iterable[Sequence[str]]) -> None:
+def check_owners(names: Iterable[str], configs: Sequence[Config]) -> None:
     """A setting of a plug-in that only some runs have is theirs alone; one that no run has is a slip."""
-    every = {part for each in parts for part in each}
+    every = {part for config in configs for part in owners(config)}
     for name in sorted(names):
         if not fits(name, every):
-            raise unknown("part of any run with settings", name.rpartition(".")[0], [*every, "stage", "augment"])
+            owner = name.rpartition(".")[0]
+            error = unknown("part of any run with settings", owner, [*every, "stage", "augment"])
+            raise UsageError(f"{error}; {name_it}") if (name_it := how_to_name(owner, configs[0])) else error
 
 
 def of_its_own(wish: Wish, parts: Sequence[str]) -> Wish:
