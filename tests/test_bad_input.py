@@ -573,14 +573,22 @@ def test_a_damaged_record_is_named(refused, tmp_path, made):
     shutil.copytree(made, tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text('{"title": ')
     for command in ("show", "resume", "evaluate"):
-        assert "run.json is damaged" in refused(FAILURE, command, "run")
+        said = refused(FAILURE, command, "run")
+        assert "run.json is damaged" in said
+        assert "put back a copy of it, or train the run again into another folder" in said
 
 
 def test_a_damaged_model_is_named(refused, tmp_path, made):
     shutil.copytree(made, tmp_path / "run")
     model = tmp_path / "run" / "phase-01" / "model" / "tensors.safetensors"
     model.write_bytes(model.read_bytes()[:-1] + b"!")
-    assert "tensors.safetensors is damaged: its checksum is wrong" in refused(FAILURE, "evaluate", "run")
+    advice = "put back a copy of run/phase-01/model, or train anew: remove or rename run, and type bdr run ucir+bdr"
+    said = refused(FAILURE, "evaluate", "run")
+    assert f"tensors.safetensors is damaged: its checksum is wrong; {advice}" in said
+    model.unlink()
+    assert f"tensors.safetensors is missing; {advice}" in refused(FAILURE, "evaluate", "run")
+    shutil.copytree(model.parent, tmp_path / "run" / "phase-00" / "model")
+    assert "use that of another phase with --phase (0)" in refused(FAILURE, "evaluate", "run")
 
 
 def test_a_run_without_a_finished_phase_says_how_to_go_on(refused, tmp_path, made):

@@ -300,7 +300,7 @@ def test_a_finished_run_that_lost_too_much_keeps_the_rest_and_says_what_to_do(ch
     code, said = bdr(*(["resume", finished] if again == "resume" else arguments(finished, **FLAT)))
     assert (code, "already done" in said) == (1, False)
     assert ("phases.jsonl has 300 bytes" if checkpoints else "phases.jsonl is damaged") in said
-    assert "put back a copy of the file, or train anew: remove or rename the folder, and type bdr" in said
+    assert f"put back a copy of the file, or train anew: remove or rename {finished}, and type bdr" in said
     now = snapshot(finished)
     assert {**now, finished / "log.txt": None} == {**before, finished / "log.txt": None}
 

@@ -27,6 +27,7 @@ from bdr.errors import BdrError
 from bdr.methods.base import Method
 from bdr.nets.base import lay_out, layouts_of
 from bdr.records.files import json_object, sync_folder, to_json, writing
+from bdr.records.models import instead_of_model
 
 KEPT = 2
 RESTING = "resting"
@@ -164,8 +165,10 @@ def read_state(folder: Path) -> State:
         for file, expected in info.pop(RESTING, {}).values():
             tensors |= read_tensors(folder.parent / RESTING / file, expected)
         return State(tensors, info)
+    except FileNotFoundError as error:
+        raise BdrError(f"{error.filename} is missing") from error
     except (OSError, SafetensorError) as error:
-        raise BdrError(f"{folder} cannot be read: {error}") from error
+        raise BdrError(f"{folder} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_checked(path: Path, expected: object) -> bytes:
@@ -288,7 +291,10 @@ def save_model(path: Path, method: Method) -> None:
 
 
 def load_model(path: Path, method: Method, device: torch.device | str) -> None:
-    state = read_state(path)
+    try:
+        state = read_state(path)
+    except BdrError as error:
+        raise BdrError(f"{error}; {instead_of_model(path)}") from error
     lay_out(method, state.info["layouts"])
     missing, unexpected = method.to(device).load_state_dict(state.tensors, strict=False)
     lost = [name for name in missing if not method.is_for_training(name)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bdr.errors import UsageError
 from bdr.records.files import json_object, read_bytes
-from bdr.records.reader import phase_folder
+from bdr.records.reader import phase_folder, train_anew
 
 
 def model_folder(path: Path, phase: int) -> Path:
@@ -28,6 +28,14 @@ def kept_phase(path: Path, phase: int | None) -> int:
             f"{path} keeps no model of phase {phase}, only of {names}; run with --keep all for every phase"
         )
     return kept[-1] if phase is None else phase
+
+
+def instead_of_model(folder: Path) -> str:
+    """What to do about a kept model that cannot be read: to find it, to use another, or to make it anew."""
+    path = folder.parent.parent
+    others = ", ".join(str(phase) for phase in kept_phases(path) if model_folder(path, phase) != folder)
+    other = f", use that of another phase with --phase ({others})" if others else ""
+    return f"put back a copy of {folder}{other}, or {train_anew(path)}"
 
 
 def model_checksum(path: Path, phase: int) -> str:

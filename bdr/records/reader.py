@@ -46,8 +46,16 @@ def snapshots_file(path: Path, phase: int) -> Path:
     return phase_folder(path, phase) / "snapshots.npz"
 
 
+def train_anew(path: Path) -> str:
+    """What to do where nothing else helps; the folder itself is refused while it holds what is left."""
+    return f"train anew: remove or rename {path}, and type {read_info(path).get('command') or 'bdr run ...'}"
+
+
 def read_info(path: Path) -> dict[str, Any]:
-    info = json_object(read_bytes(path / "run.json"), str(path / "run.json"))
+    try:
+        info = json_object(read_bytes(path / "run.json"), str(path / "run.json"))
+    except BdrError as error:
+        raise BdrError(f"{error}; put back a copy of it, or train the run again into another folder") from error
     wrong = [key for key, kind in REQUIRED.items() if not isinstance(info.get(key), kind)]
     if wrong:
         raise damaged(path / "run.json", f"no usable {', '.join(wrong)}")

@@ -27,6 +27,7 @@ from bdr.records.reader import (
     predictions_file,
     read_info,
     snapshots_file,
+    train_anew,
 )
 from bdr.records.steps import ANALYSIS, EVERY_SERIES, STEPS, Series
 
@@ -131,8 +132,7 @@ class RunWriter:
     def refuse_lost(self, offsets: dict[str, int]) -> None:
         """Before anything is cut off: the rest of the records is worth keeping."""
         if missing := self.lost(offsets):
-            anew = f"remove or rename the folder, and type {read_info(self.path).get('command') or 'bdr run ...'}"
-            raise BdrError(f"{missing}; put back a copy of the file, or train anew: {anew}")
+            raise BdrError(f"{missing}; put back a copy of the file, or {train_anew(self.path)}")
 
     def cut_back(self, offsets: dict[str, int]) -> None:
         """To where a checkpoint stands: whatever was recorded after it, or left half-written, is cut off."""
