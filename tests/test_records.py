@@ -254,6 +254,26 @@ def test_another_configuration_is_refused_and_its_facts_are_named(writer):
         RunWriter.create(writer.path, other)
 
 
+def with_other_images(*further, **facts):
+    protocol = INFO["protocol"] | {"source": "018d", "classes": 10 + len(further), **facts}
+    return INFO | {"fingerprint": "beef00", "protocol": protocol, "classes": [*INFO["classes"], *further]}
+
+
+def test_a_finished_run_whose_data_has_got_classes_is_to_be_extended(writer):
+    writer.finish()
+    with pytest.raises(UsageError, match=r"got eel, fly since: teach it those with bdr extend .* --out") as error:
+        RunWriter.create(writer.path, with_other_images("eel", "fly"))
+    assert "018d" not in str(error.value)
+
+
+def test_other_images_are_told_without_their_checksums(writer):
+    told = "belongs to another configuration: .*the images are others"
+    for other in (with_other_images("eel"), with_other_images(), with_other_images("eel", memory=20)):
+        with pytest.raises(UsageError, match=told) as error:
+            RunWriter.create(writer.path, other)
+        assert "018d" not in str(error.value)
+
+
 def test_another_seed_is_refused(writer):
     with pytest.raises(UsageError, match="seed is 1993 there and 1 here"):
         RunWriter.create(writer.path, {**INFO, "seed": 1})

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bdr.errors import BdrError, UsageError
+from bdr.errors import BdrError, UsageError, shortened
 from bdr.records.code import other_code, other_library, with_code
 from bdr.records.files import json_lines, now, plain, read_bytes, to_json, to_npz, write_atomically, writing
 from bdr.records.folders import GROWING, LINES, is_begun, is_content, is_done
@@ -31,6 +31,8 @@ from bdr.records.reader import (
 )
 from bdr.records.steps import ANALYSIS, EVERY_SERIES, STEPS, Series
 
+CHECKSUMS = {"source": "images", "weights": "weights of the network"}  # facts of a protocol that are checksums
+GROWN = {"source", "classes", "phases", "normalise"}  # in which runs differ where the data has got further classes
 DIGITS = 7  # of the numbers of an epoch: what float32 has; seventeen would fill megabytes with noise
 
 
@@ -67,9 +69,28 @@ def _refuse_another_configuration(path: Path, there: dict[str, Any], here: dict[
     same = there["title"] == here["title"]  # else they have other settings anyway
     settings = differing([by_name(info.get("settings", {})) for info in (there, here)]) if same else {}
     pairs = own | differing([there["protocol"], here["protocol"]]) | settings
-    facts = [f"{fact} is {old} there and {new} here" for fact, (old, new) in pairs.items() if old != new]
+    apart = {fact: each for fact, each in pairs.items() if each[0] != each[1]}
+    if is_done(path) and apart.keys() <= GROWN and (new := _new_classes(there, here)):
+        raise UsageError(
+            f"{path} is done, and the data has got {shortened(new)} since: teach it those with bdr extend {path} --out "
+            "ANOTHER-FOLDER, or choose another folder to train all classes anew"
+        )
+    facts = [_unlike(fact, old, new) for fact, (old, new) in apart.items()]
     reasons = "; ".join(facts) or f"fingerprint {there['fingerprint']} there and {here['fingerprint']} here"
     raise UsageError(f"{path} belongs to another configuration: {reasons}. Choose another folder, or remove this one")
+
+
+def _new_classes(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """Those that only the second one has, where it has all of the first."""
+    lost = set(there["classes"]) - set(here["classes"])
+    return [] if lost else [name for name in here["classes"] if name not in there["classes"]]
+
+
+def _unlike(fact: str, old: Any, new: Any) -> str:
+    """Checksums are not told: nobody knows them."""
+    if fact in CHECKSUMS:
+        return f"the {CHECKSUMS[fact]} are others"
+    return f"{fact} is {old} there and {new} here"
 
 
 class RunWriter:
