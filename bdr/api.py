@@ -12,7 +12,7 @@ import numpy as np
 
 from bdr import metrics, records
 from bdr.assemble import plan_run
-from bdr.begun import about_library, refuse_late_analysis, refuse_other_code, refuse_other_defaults, run_there
+from bdr.begun import about_library, refuse_going_on, refuse_late_analysis, run_there
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
 from bdr.engine.checkpoint import load_model
@@ -102,10 +102,8 @@ def execute(
     """Trains a checked plan; one that is done already is not trained again."""
     path, there = plan.experiment.path, run_there(plan)
     if there is not None:
-        refuse_other_defaults(plan, there)
-        refuse_late_analysis(plan, there)
+        refuse_going_on(plan, there)
         if there.whole:
-            refuse_other_code(plan, there)
             tell_done(there, listener)
         else:
             tell(listener, [f"going on with {path}"])

@@ -21,6 +21,23 @@ def run_there(plan: Plan) -> Run | None:
     return there if same else None
 
 
+def refuse_beginning(plan: Plan) -> None:
+    """Raise whatever would keep a plan from being trained in its folder, or from going on there; nothing is left."""
+    there = run_there(plan)
+    if there is None:
+        records.check_place(plan.experiment.path, plan.info)
+    else:
+        refuse_going_on(plan, there)
+
+
+def refuse_going_on(plan: Plan, there: Run) -> None:
+    """What is there was made as it would be made now."""
+    refuse_other_defaults(plan, there)
+    refuse_late_analysis(plan, there)
+    if there.whole:
+        refuse_other_code(plan, there)
+
+
 def refuse_late_analysis(plan: Plan, there: Run) -> None:
     """A run is analysed from its first step to its last, or not at all."""
     if plan.config.analyse and not there.info.get("analyse"):

@@ -126,7 +126,7 @@ RULES = {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.types", "bdr.records", "bdr.report", "bdr.trackers"},
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
-        *{"bdr.plan", "bdr.extension", "bdr.readouts"},
+        *{"bdr.plan", "bdr.begun", "bdr.extension", "bdr.readouts"},
     },
     "sweep": {
         *{"bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.overrides", "bdr.recipes", "bdr.describe"},

@@ -503,10 +503,19 @@ def test_a_folder_of_something_else_is_left_alone(refused, tmp_path):
         ("ucir+bdr", ["--set", "bdr.m=0.5"], "belongs to another configuration"),
     ],
 )
-def test_the_directory_of_another_run_is_left_alone(refused, made, what, words, sentence):
+@pytest.mark.parametrize("manner", [[], ["--dry-run"]])
+def test_the_directory_of_another_run_is_left_alone(refused, made, what, words, sentence, manner):
     before = everything_in(made)
-    assert sentence in refused(USAGE, "run", what, *SHORT, *words, "--out", made)
+    assert sentence in refused(USAGE, "run", what, *SHORT, *words, *manner, "--out", made)
     assert everything_in(made) == before
+
+
+@pytest.mark.parametrize("manner", [[], ["--dry-run"]])
+def test_a_file_is_no_folder_for_runs(refused, tmp_path, manner):
+    (tmp_path / "notes").write_text("mine")
+    words = ["run", "ucir", *SHORT, *manner]
+    assert "notes is a file; a run needs a folder" in refused(USAGE, *words, "--out", "notes")
+    assert "cannot write notes/" in refused(FAILURE, *words, "--runs", "notes")
 
 
 @contextlib.contextmanager

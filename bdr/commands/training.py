@@ -8,6 +8,7 @@ from typing import Any
 
 from bdr import api
 from bdr.assemble import plan_run
+from bdr.begun import refuse_beginning
 from bdr.commands.looking import report_runs, say_which_readout, show_runs
 from bdr.config import Config, changed, from_yaml, to_yaml
 from bdr.display import Lines, display
@@ -87,6 +88,7 @@ def run_seeds(
 def print_estimate(plan: Plan, finished: Sequence[Run]) -> None:
     from bdr.dryrun import TIMED_STEPS, estimate, speed_of
 
+    refuse_beginning(plan)
     speed = speed_of(plan, finished)
     if speed is None:
         where = f"{plan.config.title} on {plan.experiment.device}"

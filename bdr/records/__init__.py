@@ -26,7 +26,7 @@ from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, kept_phases, model_checksum, model_folder
 from bdr.records.reader import OF_A_FILE, OF_A_METHOD, Run, differences, far_better, find_runs, open_uncut, open_whole
 from bdr.records.work import Work, epochs_of, work_of
-from bdr.records.writer import RunWriter
+from bdr.records.writer import RunWriter, check_place
 
 __all__ = [
     "OF_A_FILE",
@@ -35,6 +35,7 @@ __all__ = [
     "Run",
     "RunWriter",
     "Work",
+    "check_place",
     "differences",
     "epochs_of",
     "far_better",

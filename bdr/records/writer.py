@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,14 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def check_place(path: Path, info: dict[str, Any]) -> None:
+    """Raise whatever would keep a run from beginning in a folder; nothing is left there."""
+    _refuse_others(path, info)
+    there = next(folder for folder in (path, *path.parents) if folder.exists())
+    with writing(path), TemporaryDirectory(prefix=".bdr-", dir=there):
+        pass
 
 
 def _refuse_others(path: Path, info: dict[str, Any]) -> None:
