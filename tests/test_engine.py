@@ -1007,7 +1007,7 @@ def test_a_failure_of_any_kind_is_in_the_log_in_one_line_until_the_run_goes_on(t
             train(tmp_path / "run", "ucir", phases=1)
     assert last_logged(tmp_path / "run").endswith(" failed: ZeroDivisionError: a reason of two lines")
     train(tmp_path / "run", "ucir", phases=1)
-    assert last_logged(tmp_path / "run").endswith(" going on")
+    assert last_logged(tmp_path / "run").endswith(" there is no checkpoint: the run begins anew")
 
 
 def test_a_disk_that_takes_no_log_does_not_hide_what_went_wrong(tmp_path, monkeypatch):

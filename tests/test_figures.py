@@ -293,6 +293,13 @@ def pair_of(folder, *etas, command="bdr run {} --set ucir.eta={} --set stage.epo
     ]
 
 
+def test_pairs_of_one_method_are_told_apart_by_their_settings(tmp_path):
+    one, other = pair_of(tmp_path / "one", 5, 5)[0], pair_of(tmp_path / "other", 20, 20)[0]
+    assert [title.split(", ")[-1] for title in panel_titles([one, other], PRINTED)] == ["ucir.eta = 5", "ucir.eta = 20"]
+    again = pair_of(tmp_path / "again", 5, 5)[0]
+    assert all(title.endswith(f"[{one.fingerprint}]") for title in panel_titles([one, again], PRINTED))
+
+
 def test_figures_pair_what_tables_have_a_gain_for(tmp_path):
     alike, other = pair_of(tmp_path / "alike", 20, 20), pair_of(tmp_path / "other", 5, 20)
     for runs in (alike, other):

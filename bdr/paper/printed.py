@@ -10,9 +10,7 @@ TABLES = ["T4", "T6"]  # with and without BDR, at 20, 5 and 40 exemplars a class
 
 
 def printed() -> Printed:
-    names: dict[str, str] = {}
-    for name, title in SPECS.items():
-        names.setdefault(title, name)
+    names = {title: name for name, title in SPECS.items()}  # of DER's two names the one that says nothing of pruning
     return Printed(names, tuple(anchor for cell in cells_of(TABLES) if (anchor := anchor_of(cell)) is not None))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from bdr.errors import UsageError, shortened
 from bdr.records import Run
 from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs
+from bdr.report.labels import settings_told
 from bdr.report.pairing import apart
 from bdr.report.paper_figures.drawing import Printed
 from bdr.report.paper_figures.retyping import MODULE, keeps_exemplars, retyped
@@ -142,10 +143,18 @@ def panel_titles(runs: Sequence[Run], printed: Printed, untold: Sequence[str] = 
     values = {fact: {str(run.protocol.get(fact)) for run in runs} for fact in FACTS if fact not in untold}
     told = [fact for fact, each in values.items() if fact == "step" or len(each) > 1]
     titles = [", ".join([plain_name(run, printed), *facts_of(run, told)]) for run in runs]
+    alike = [[other for other, its in zip(runs, titles, strict=True) if its == title] for title in titles]
     return [
-        title if titles.count(title) == 1 else f"{title} [{run.fingerprint}]"
-        for run, title in zip(runs, titles, strict=True)
+        ", ".join([title, *settings_apart(run, others)]) for run, title, others in zip(runs, titles, alike, strict=True)
     ]
+
+
+def settings_apart(run: Run, others: Sequence[Run]) -> list[str]:
+    """What tells a run from others of the same title, itself among them: settings, or what was made of them."""
+    told = settings_told(others)
+    if [told[other.path] for other in others].count(told[run.path]) > 1:
+        return [f"[{run.fingerprint}]"]
+    return [f"{name} = {value}" for name, value in told[run.path].items()]
 
 
 def plain_name(run: Run, printed: Printed) -> str:
