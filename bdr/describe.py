@@ -162,7 +162,7 @@ def versions() -> dict[str, str]:
 
 
 def first_phase_key(config: Config, info: dict[str, Any], made: Checked) -> str:
-    """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that rest in it.
+    """A hash of all that training the first phase reads; not of memory, later steps, or what rests in it.
 
     One that has a hand in the network never rests: the weights of another network are not this one's. Neither does one
     that corrects what is read: its model has a part more.
@@ -174,7 +174,9 @@ def first_phase_key(config: Config, info: dict[str, Any], made: Checked) -> str:
     acting = [any(plugin.acts(phase, stage) for stage in stages) for plugin in made.plugins]
     resting = [not lasts and not acts for lasts, acts in zip(lasting, acting, strict=True)]
     active = [name for name, rests in zip(config.plugins, resting, strict=True) if not rests]
-    settings = {name: config.settings.get(name, {}) for name in map(short, (config.method, config.net, *active))}
+    settings = {name: config.settings.get(name, {}) for name in map(short, (config.net, *active))}
+    of_method = config.settings.get(short(config.method), {})
+    settings[short(config.method)] = {name: of_method[name] for name in of_method if name not in made.method.later}
     machine = [info["engine"], info["device"]["name"], info["versions"]]
     trained = [told(stage) for stage in stages]
     code = code_version(config.method, config.net, *active)

@@ -8,6 +8,7 @@ from runs import Loaded, Position, assert_equal, outcome, plan, train, train_unt
 
 from bdr import api
 from bdr.engine.listen import Listener
+from bdr.methods import METHODS
 from bdr.own_code import own_files
 
 CWD, BDR = "ucir+cwd", "ucir+cwd+bdr"
@@ -162,6 +163,38 @@ def test_a_first_phase_that_would_be_trained_otherwise_is_not_shared(fields):
 )
 def test_what_idles_in_the_first_phase_does_not_keep_runs_from_sharing_it(fields):
     assert key(**fields) == key()
+
+
+# Each setting that a method says nothing reads in the first phase, at another value than its own.
+LATER = {
+    "bic": {"temperature": 3.0, "held": 0.4, "beta_decay": 0.5, "keep_corrections": True},
+    "der": {"lambda_aux": 2.0, "temperature": 2.0, "balanced": False},
+    "dytox": {"divergence_weight": 0.5},
+    "e2e": {"temperature": 3.0},
+    "ewc": {"weight": 10.0},
+    "lwf": {"weight": 2.0, "temperature": 3.0},
+    "podnet": {"lambda_flat": 2.0, "lambda_spatial": 1.0},
+    "rpsnet": {"jump": 1, "rigidity": 1.0, "temperature": 3.0, "reuse": True},
+    "rwalk": {"weight": 2.0},
+    "si": {"weight": 2.0},
+    "ucir": {"lambda_base": 2.0, "margin": 0.2, "negatives": 1, "imprint": True},
+    "wa": {"temperature": 3.0, "align": False},
+}
+
+
+def test_every_setting_that_idles_in_the_first_phase_is_tried_below():
+    assert {name: set(method.later) for name, method in METHODS.items() if method.later} == {
+        name: set(settings) for name, settings in LATER.items()
+    }
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_settings_of_later_phases_leave_the_first_as_it_is(name, tmp_path):
+    train(None, name, runs=tmp_path, phases=1)
+    other = {"settings": [(f"{name}.{setting}", value) for setting, value in LATER[name].items()]}
+    path = train(None, name, runs=tmp_path, phases=2, **other)
+    assert BEFORE in log_of(path)
+    assert_equal(path, train(tmp_path / "elsewhere", name, share=False, phases=2, **other))
 
 
 def test_a_run_with_another_seed_trains_its_own_first_phase(runs):

@@ -133,6 +133,7 @@ class Method(nn.Module, ABC):
     scale_setting: str | None = None  # the setting from which the scale of its cosine classifier starts to grow
     held = 0.0  # share of the exemplars held out of training, for stages that draw "held"
     optional_stages: tuple[str, ...] = ()  # those that a setting of the method leaves out
+    later: tuple[str, ...] = ()  # settings that nothing reads in the first phase: runs that differ in them share it
     counts_parameters = False  # whether the backbone must have all of its parameters from the start
     keeps: tuple[str, ...] = ("none", "some", "all")  # of the images of earlier classes; other memories are refused
     training_only: tuple[str, ...] = ()  # parts and buffers that inference does without; none of its parameters

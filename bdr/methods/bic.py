@@ -98,6 +98,7 @@ class CorrectedHead(Head):
 class BiC(Method):
     net: Network[CorrectedHead]
     distillation = "distillation"
+    later = ("temperature", "held", "beta_decay", "keep_corrections")
     keeps = ("some", "all")  # there is nothing to correct by without images of old classes
 
     def __init__(

@@ -42,6 +42,7 @@ class DER(Method):
     net: Network[LinearHead]
     keeps = ("some", "all")  # there is nothing to balance the classifier with otherwise
     optional_stages = ("balanced",)
+    later = ("lambda_aux", "temperature", "balanced")
     counts_parameters = True  # an extractor is copied as it was made
 
     def __init__(

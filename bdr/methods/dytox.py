@@ -36,6 +36,7 @@ TUNED = ("net.backbone.tokens", "net.backbone.decoder", "net.head")
 class DyTox(Method):
     net: Network[TokenHeads]
     distillation = "distillation"
+    later = ("divergence_weight",)
     keeps = ("some", "all")
     training_only = ("divergence",)
 

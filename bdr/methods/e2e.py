@@ -63,6 +63,7 @@ class Heads(Resumable):
 class E2E(Method):
     net: Network[LinearHead]
     distillation = "distillation"
+    later = ("temperature",)
     keeps = ("some", "all")
     loudness: Tensor  # of the noise in this stage
 

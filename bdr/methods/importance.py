@@ -136,6 +136,7 @@ class Held(Method, ABC):
 
     net: Network[LinearHead]
     distillation = "penalty"
+    later = ("weight",)
     counts_parameters = True  # each has its place in a row
     training_only: tuple[str, ...] = ("anchor",)
 

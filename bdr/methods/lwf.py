@@ -20,6 +20,7 @@ from bdr.types import Batch, Classify, Outputs, Phase, Stage
 class LwF(Method):
     net: Network[LinearHead]
     distillation = "distillation"
+    later = ("weight", "temperature")
 
     def __init__(self, make: MakeNetwork, weight: float = 1.0, temperature: float = 2.0) -> None:
         super().__init__()

@@ -82,6 +82,7 @@ def pod_spatial(maps: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> Tens
 class PODNet(Method):
     net: Network[ProxyHead]
     distillation = "pod_flat"
+    later = ("lambda_flat", "lambda_spatial")
     softmax = False  # NCA, in which the own class does not compete
     keeps = ("some", "all")
     # No `scale_setting`: on digits a larger eta leaves the last phase no better in three epochs, and worse in twenty.

@@ -37,6 +37,7 @@ def held_to(logits: Tensor, old: Tensor, y: Tensor, temperature: float) -> Tenso
 class RPSNet(Method):
     net: Network[LinearHead]
     distillation = "distillation"
+    later = ("jump", "rigidity", "temperature", "reuse")
 
     def __init__(
         self,

@@ -41,6 +41,7 @@ class UCIR(Method):
     net: Network[CosineHead]
     distillation = "less_forget"
     scale_setting = "eta"
+    later = ("lambda_base", "margin", "negatives", "imprint")
     soft_targets = False  # margin ranking asks for one's own class
 
     def __init__(

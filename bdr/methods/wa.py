@@ -27,6 +27,7 @@ from bdr.types import Batch, Classify, Clock, Phase, Stage
 class WA(Method):
     net: Network[LinearHead]
     distillation = "distillation"
+    later = ("temperature", "align")
 
     def __init__(
         self,
