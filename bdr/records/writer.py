@@ -7,22 +7,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from bdr.errors import BdrError, UsageError, shortened
+from bdr.errors import BdrError
 from bdr.records.code import other_code, other_library, with_code
 from bdr.records.files import json_lines, now, plain, read_bytes, to_json, to_npz, write_atomically, writing
-from bdr.records.folders import GROWING, LINES, is_begun, is_content, is_done
+from bdr.records.folders import GROWING, LINES, is_done
 from bdr.records.lock import Lock
+from bdr.records.place import refuse_others
 from bdr.records.reader import (
     EXEMPLARS,
     LARGEST,
     Run,
-    by_name,
-    differing,
     exemplars_file,
     phase_folder,
     predictions_file,
@@ -32,8 +30,6 @@ from bdr.records.reader import (
 )
 from bdr.records.steps import ANALYSIS, EVERY_SERIES, STEPS, Series
 
-CHECKSUMS = {"source": "images", "weights": "weights of the network"}  # facts of a protocol that are checksums
-GROWN = {"source", "classes", "phases", "normalise"}  # in which runs differ where the data has got further classes
 DIGITS = 7  # of the numbers of an epoch: what float32 has; seventeen would fill megabytes with noise
 
 
@@ -49,57 +45,6 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(item) for item in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
-
-
-def check_place(path: Path, info: dict[str, Any]) -> None:
-    """Raise whatever would keep a run from beginning in a folder; nothing is left there."""
-    _refuse_others(path, info)
-    there = next(folder for folder in (path, *path.parents) if folder.exists())
-    with writing(path), TemporaryDirectory(prefix=".bdr-", dir=there):
-        pass
-
-
-def _refuse_others(path: Path, info: dict[str, Any]) -> None:
-    """Raise where the folder holds something that is not this very run."""
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file; a run needs a folder: choose another name")
-    found = [item.name for item in path.iterdir()] if path.exists() else []
-    names = list(filter(is_content, found))
-    if names and not is_begun(path):
-        raise UsageError(f"{path} is not empty and not a run (it holds {min(names)}): choose an empty or a new folder")
-    if names:
-        _refuse_another_configuration(path, read_info(path), plain(info))
-
-
-def _refuse_another_configuration(path: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    if (there["fingerprint"], there["seed"]) == (here["fingerprint"], here["seed"]):
-        return
-    own = {fact: [there[fact], here[fact]] for fact in ("title", "seed")}
-    same = there["title"] == here["title"]  # else they have other settings anyway
-    settings = differing([by_name(info.get("settings", {})) for info in (there, here)]) if same else {}
-    pairs = own | differing([there["protocol"], here["protocol"]]) | settings
-    apart = {fact: each for fact, each in pairs.items() if each[0] != each[1]}
-    if is_done(path) and apart.keys() <= GROWN and (new := _new_classes(there, here)):
-        raise UsageError(
-            f"{path} is done, and the data has got {shortened(new)} since: teach it those with bdr extend {path} --out "
-            "ANOTHER-FOLDER, or choose another folder to train all classes anew"
-        )
-    facts = [_unlike(fact, old, new) for fact, (old, new) in apart.items()]
-    reasons = "; ".join(facts) or f"fingerprint {there['fingerprint']} there and {here['fingerprint']} here"
-    raise UsageError(f"{path} belongs to another configuration: {reasons}. Choose another folder, or remove this one")
-
-
-def _new_classes(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """Those that only the second one has, where it has all of the first."""
-    lost = set(there["classes"]) - set(here["classes"])
-    return [] if lost else [name for name in here["classes"] if name not in there["classes"]]
-
-
-def _unlike(fact: str, old: Any, new: Any) -> str:
-    """Checksums are not told: nobody knows them."""
-    if fact in CHECKSUMS:
-        return f"the {CHECKSUMS[fact]} are others"
-    return f"{fact} is {old} there and {new} here"
 
 
 class RunWriter:
@@ -120,7 +65,7 @@ class RunWriter:
     def create(cls, path: Path, info: dict[str, Any]) -> RunWriter:
         """Begin a run in a new folder, or begin the very same run anew; other folders are refused."""
         path = Path(path)
-        _refuse_others(path, info)
+        refuse_others(path, info)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
         writer = cls.alone(path)

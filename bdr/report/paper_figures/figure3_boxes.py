@@ -65,12 +65,9 @@ def paint_all(panels: list[Panel], asked: Asked) -> tuple[Figure, list[Row]]:
     figure = style.blank(style.PAGE, 0.35 + style.height_of([*titles.values()], 1.75) * len(grid))
     cells = figure.subplots(len(grid), columns, squeeze=False)
     rows: list[Row] = []
-    for axes, panel in zip(cells.flat, (panel for line in grid for panel in line), strict=True):
-        axes.set_visible(panel is not None)
-        if panel is not None:
-            where = {"panel": panel.title, "loss": panel.series}
-            rows += [where | row for row in distributions(axes, panel, columns, asked)]
-            axes.set(title=titles[panel.title], ylabel=panel.loss)
+    for axes, panel in style.filled(cells, grid):
+        rows += [panel.told | row for row in distributions(axes, panel, columns, asked)]
+        axes.set(title=titles[panel.title], ylabel=panel.loss)
     for column in cells.T:
         [axes for axes in column if axes.get_visible()][-1].set_xlabel("phase")
     style.shared_legend(figure, cells[0][0])

@@ -74,13 +74,10 @@ def paint_all(panels: list[Panel], phase: int, asked: Asked) -> tuple[Figure, li
     cells = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex=True)
     rows: list[Row] = []
     steps: list[Row] = []
-    for axes, panel in zip(cells.flat, (panel for line in grid for panel in line), strict=True):
-        axes.set_visible(panel is not None)
-        if panel is not None:
-            where = {"panel": panel.title, "loss": panel.series}
-            steps += [where | row for row in rises(axes, panel, phase, asked)]
-            rows += [where | row for row in curves(axes, panel, phase, asked)]
-            axes.set_title(titles[panel.title])
+    for axes, panel in style.filled(cells, grid):
+        steps += [panel.told | row for row in rises(axes, panel, phase, asked)]
+        rows += [panel.told | row for row in curves(axes, panel, phase, asked)]
+        axes.set_title(titles[panel.title])
     name_axes(cells, grid, of_one_loss(panels))
     style.shared_legend(figure, next(axes for axes in cells.flat if axes.get_visible()))
     return figure, rows, steps

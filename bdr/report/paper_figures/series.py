@@ -50,6 +50,11 @@ class Panel:
     def loss(self) -> str:
         return NAMES[self.series]
 
+    @property
+    def told(self) -> dict[str, str]:
+        """What every row of its numbers begins with."""
+        return {"panel": self.title, "loss": self.series}
+
 
 def panels_of(pairs: Sequence[Pair], figure: str, printed: Printed) -> list[Panel]:
     """A panel a pair, each by its own series: a method that lacks a term takes it from no other."""

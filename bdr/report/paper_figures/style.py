@@ -95,6 +95,14 @@ def in_lines(panels: Sequence[Thing], columns: int) -> list[list[Thing | None]]:
     return [padded[place : place + columns] for place in range(0, len(padded), columns)]
 
 
+def filled(cells: Any, lines: Sequence[Sequence[Thing | None]]) -> Iterator[tuple[Axes, Thing]]:
+    """What is drawn where, of an array of axes; those that nothing is drawn in are not seen."""
+    for axes, thing in zip(cells.flat, (thing for line in lines for thing in line), strict=True):
+        axes.set_visible(thing is not None)
+        if thing is not None:
+            yield axes, thing
+
+
 def wrapped(title: str, width: float) -> str:
     """The title of a panel in lines that end before the next one; `width` is a panel's with its labels, in inches."""
     lines: list[str] = []
