@@ -30,7 +30,7 @@ from bdr.paper.verdicts import base_of, judged
 from bdr.plugins import PLUGINS
 from bdr.recipes import PRUNED, RECIPES, configure
 from bdr.records import RunWriter, find_runs
-from bdr.records.speed import Setup, measured
+from bdr.records.speed import Setup, measured, pace, speed_of
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import configuration
@@ -61,7 +61,8 @@ def record(folder, config, accuracy=66.0, created="2026-01-01T00:00:00+00:00", d
     for phase in phases:
         line = {"phase": phase.index, "old": phase.old, "seen": phase.seen, "accuracy": {"cnn": accuracy}}
         line |= {"top5": {"cnn": 90.0}, "parameters": 11_220_033}
-        writer.epoch({"phase": phase.index, "epoch": 0, "images_per_second": speed * (100.0 if phase.first else 50.0)})
+        pace = speed * (100.0 if phase.first else 50.0)
+        writer.epoch({"phase": phase.index, "epoch": 0, "seconds": 1.0, "images_per_second": pace})
         writer.phase(line | (PHASE_2 if phase.index == 2 else {}))
     if done:
         writer.finish()
@@ -621,6 +622,24 @@ def test_speed_is_of_the_same_run_else_of_the_same_method_else_of_the_same_netwo
     assert first_and_of("ucir+cwd") == (300.0, "ucir with any plug-ins")
     trained(tmp_path / "same", cell("T4", "CwD"), 66.0, speed=1)
     assert (first_and_of("ucir+cwd"), first_and_of("ucir")) == ((100.0, "ucir+cwd"), (300.0, "ucir"))
+
+
+def run_of_epochs(*epochs, stages=("main",)):
+    """Of two phases; an epoch is its stage, images and seconds."""
+    lines = [{"phase": p, "stage": s, "seconds": t, "images_per_second": n / t} for p in (0, 1) for s, n, t in epochs]
+    work = [[{"stage": stage, "images": 1, "epochs": 1} for stage in stages]] * 2
+    return SimpleNamespace(epochs=lines, info={"device": {"name": "CPU"}, "work": work})
+
+
+def test_what_alternates_with_the_main_stage_takes_of_its_speed_and_what_follows_does_not():
+    alternating = run_of_epochs(("main", 600, 2), ("aggregation", 100, 1))
+    following = run_of_epochs(("main", 600, 2), ("balanced", 100, 1), stages=("main", "balanced"))
+    assert (pace(alternating, True), pace(following, True)) == (200, 300)
+
+
+def test_speed_is_the_median_of_runs_however_many_epochs_each_has():
+    runs = [run_of_epochs(*[("main", speed, 1)] * epochs) for speed, epochs in ((10, 1), (20, 1), (90, 9))]
+    assert speed_of(runs, "ucir", 4).later == 20
 
 
 def test_speed_is_of_runs_that_had_as_many_beside_them_as_are_asked_for(tmp_path):

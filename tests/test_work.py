@@ -12,7 +12,7 @@ from bdr import api
 from bdr.display import Lines
 from bdr.engine.listen import Listener
 from bdr.records import Run, RunWriter, epochs_of, work_of
-from bdr.records.work import epochs_told
+from bdr.records.work import epochs_told, stages_planned
 
 MAIN, LATER = {"stage": "main", "images": 400, "epochs": 10}, {"stage": "main", "images": 100, "epochs": 10}
 BALANCED = {"stage": "balanced", "images": 20, "epochs": 30}
@@ -93,7 +93,7 @@ def test_a_listener_hears_of_all_that_alternates_and_tells_the_time_that_the_rec
     assert turns == [
         tuple(map(line.get, ("phase", "stage", "epoch"))) for line in run.epochs if line["stage"] == "turn"
     ]
-    told = epochs_told(run, run.info["work"])
+    told = epochs_told(run.epochs, stages_planned(run.info["work"]))
     assert [seconds for _, seconds in heard.workload.epochs] == pytest.approx([seconds for _, seconds in told])
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bdr.errors import BdrError
 from bdr.records.folders import is_done, run_folders
 from bdr.records.reader import Run
+from bdr.records.work import MAIN, epochs_told, stages_planned
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,23 @@ def side_by_side(runs: Sequence[Run], of: str, jobs: int) -> Speed | None:
 
 
 def speed_of(runs: Sequence[Run], of: str, beside: int | None) -> Speed | None:
-    lines = [line for run in runs for line in run.epochs if line.get("images_per_second")]
-    lines = [line for line in lines if line.get("stage", "main") == "main"]  # what follows it may have less to do
-    first = [line["images_per_second"] for line in lines if line["phase"] == 0]
-    later = [line["images_per_second"] for line in lines if line["phase"] > 0]
+    """The median of runs, not of all their epochs: some may have had much more company on the device than others."""
+    first, later = ([speed for run in runs if (speed := pace(run, later))] for later in (False, True))
     if not first or not later:
         return None
     names = sorted({str(run.info["device"].get("name")) for run in runs})
     return Speed(median(first), median(later), len(runs), of, ", ".join(names), beside)
+
+
+def pace(run: Run, later: bool) -> float | None:
+    """Images a second of the main stage, in the first phase or later; turns of what alternates with it take time too.
+
+    Stages that follow it do not count: they may have less to do.
+    """
+    others = stages_planned(run.info.get("work") or []) - {MAIN}
+    lines = (line for line in run.epochs if (line["phase"] > 0) is later and line.get("stage", MAIN) not in others)
+    told = [images / seconds for images, seconds in epochs_told(lines, {MAIN})]
+    return median(told) if told else None
 
 
 def as_fast(net: str) -> str:

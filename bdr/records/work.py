@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from bdr.records.reader import Run
 
 RECENT = 10  # epochs that the speed is taken from
+MAIN = "main"  # the stage that most of the time goes to
 STEADY = 3  # epochs before there is one: the median of three is none that had to compile first
 
 
@@ -32,7 +33,7 @@ def work_of(run: Run) -> Work | None:
         return None
     total = images_of_phases(planned)
     done = total if run.done else images_done(run, planned)
-    each = seconds_an_image(epochs_told(run, planned))
+    each = seconds_an_image(epochs_told(run.epochs, stages_planned(planned)))
     return Work(done, total, None if each is None else (total - done) * each)
 
 
@@ -65,15 +66,19 @@ def images_done(run: Run, planned: list[list[dict[str, Any]]]) -> int:
     return done
 
 
-def epochs_told(run: Run, planned: list[list[dict[str, Any]]]) -> list[tuple[float, float]]:
-    """Images and seconds of each; what alternates with a stage is in no plan."""
-    names = {stage["stage"] for stages in planned for stage in stages}
+def stages_planned(planned: list[list[dict[str, Any]]]) -> set[str]:
+    """By name; what alternates with a stage is in no plan."""
+    return {stage["stage"] for stages in planned for stage in stages}
+
+
+def epochs_told(lines: Iterable[dict[str, Any]], stages: set[str]) -> list[tuple[float, float]]:
+    """Images and seconds of each epoch of these stages; other lines are turns between them."""
     told: list[tuple[float, float]] = []
-    for line in run.epochs:
+    for line in lines:
         seconds, speed = line.get("seconds"), line.get("images_per_second")
         if not seconds or not speed:
             continue
-        if line.get("stage") in names:
+        if line.get("stage", MAIN) in stages:
             told.append((seconds * speed, seconds))
         else:
             add_turn(told, seconds)
