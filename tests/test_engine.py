@@ -173,11 +173,30 @@ def whole(function):
     return torch.compile(function, fullgraph=True, backend="eager")
 
 
+def whole_terms(terms):
+    """The terms as one graph, which outputs leave as a plain tuple.
+
+    In torch 2.11 no named tuple may leave a graph that `_replace` made inside it.
+    """
+
+    def with_plain_outputs(batch, views):
+        found, out = terms(batch, views)
+        return found, tuple(out)
+
+    compiled = whole(with_plain_outputs)
+
+    def call(batch, views=()):
+        found, out = compiled(batch, views)
+        return found, Outputs(*out)
+
+    return call
+
+
 def compile_whole(objective):
     """Each thing that a method or a plug-in does in a step is one graph without a break."""
     seams = [(objective.method, Method, seam) for seam in ("graded", "stepped")]
     seams += [(plugin, Plugin, seam) for plugin in objective.plugins for seam in ("stepped", "watch")]
-    objective.terms = whole(objective.terms)
+    objective.terms = whole_terms(objective.terms)
     for part, base, seam in seams:
         if getattr(type(part), seam) is not getattr(base, seam):
             setattr(part, seam, whole(getattr(part, seam)))

@@ -134,10 +134,14 @@ def test_a_step_hands_the_mixed_batch_to_the_method_and_to_other_plug_ins():
 def test_a_compiled_step_mixes_as_the_eager_one():
     fit = fit_of([Mixup()])
     fit.step.open(fit.plan(0), None)
-    eager, _ = fit.step.batch(torch.tensor([1]))
-    compiled, _ = torch.compile(fit.step.batch, fullgraph=True, backend="eager")(torch.tensor([1]))
-    assert torch.equal(eager.x, compiled.x)
-    assert torch.equal(eager.y, compiled.y)
+
+    def images_and_targets(at):
+        batch, _ = fit.step.batch(at)
+        return batch.x, batch.y  # alone: in torch 2.11 no named tuple may leave a graph that `_replace` made inside it
+
+    eager = images_and_targets(torch.tensor([1]))
+    compiled = torch.compile(images_and_targets, fullgraph=True, backend="eager")(torch.tensor([1]))
+    assert all(map(torch.equal, eager, compiled))
 
 
 # Beside others
