@@ -250,6 +250,8 @@ def test_every_method_can_be_analysed(method):
     assert found["gradient_new"] > 0
 
 
+# No engine compiles what is watched: where this is skipped, every run is analysed all the same.
+@pytest.mark.skipif(torch.__version__ < (2, 12), reason="torch 2.11 follows no `requires_grad_` into a graph")
 @pytest.mark.parametrize(("method", "plugins"), [("ucir", ("bdr",)), ("icarl", ("bdr",)), ("wa", ("tade",))])
 def test_the_gradients_compile_without_a_break_and_are_the_same(method, plugins):
     torch._dynamo.reset()
@@ -262,8 +264,6 @@ def test_the_gradients_compile_without_a_break_and_are_the_same(method, plugins)
         return objective.watched(out, batch)
 
     eager = values_of(analysed(copy.deepcopy(world), stage), world.batch())
-    if "trace_autograd_ops" not in torch._dynamo.config.get_config_copy():
-        pytest.skip("this compiler cannot follow a gradient inside a graph")
     with torch._dynamo.config.patch(trace_autograd_ops=True):
         compiled = torch.compile(values_of, fullgraph=True, backend="eager")(
             analysed(copy.deepcopy(world), stage), world.batch()
