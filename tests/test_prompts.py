@@ -288,10 +288,13 @@ def test_benchmarks_time_the_large_network_without_its_weights():
 
 @pytest.fixture(scope="module")
 def trained_before(tmp_path_factory):
-    """A small transformer that knows digits, in a file."""
+    """A small transformer that knows digits, in a file.
+
+    It is trained until it knows them wherever it began: torch 2.13 draws truncated normals otherwise than 2.11.
+    """
     folder = tmp_path_factory.mktemp("weights")
     given = {"net": "vit-tiny", "base": 10, "step": 10, "share": False, "out": folder / "run"}
-    stage = {"stage.optimizer": "adamw", "stage.lr": 0.003, "stage.epochs": 4, "stage.schedule": "constant"}
+    stage = {"stage.optimizer": "adamw", "stage.lr": 0.003, "stage.epochs": 20, "stage.schedule": "cosine"}
     api.run("finetune", data="digits", set=stage, **given)
     save_file(api.load(folder / "run", device="cpu").net.backbone.state_dict(), folder / "model.safetensors")
     return folder / "model.safetensors"
@@ -301,7 +304,7 @@ def trained_before(tmp_path_factory):
 def test_a_transformer_that_knows_its_images_learns_without_exemplars_and_forgets_little(
     name, trained_before, tmp_path
 ):
-    settings = {"vit-tiny.weights": str(trained_before), "stage.epochs": 2}
+    settings = {"vit-tiny.weights": str(trained_before), "stage.epochs": 5}
     result = api.run(name, data="digits", base=5, step=5, share=False, keep="none", out=tmp_path / "run", set=settings)
     assert result.accuracies[0] > 90
-    assert result.last > 60
+    assert result.last > 75
