@@ -612,6 +612,23 @@ def test_the_time_left_is_that_of_all_runs_at_the_speed_of_those_under_way(tmp_p
     assert seconds_left(crew) == pytest.approx(9 / 1.0)  # the slower of the two
 
 
+@pytest.mark.parametrize(("has_first", "besides"), [(False, 10.0), (True, 13.0)])
+def test_the_time_left_counts_what_runs_take_besides_their_epochs(has_first, besides, tmp_path, monkeypatch):
+    """Two runs wait; one was done in 16 s, of which its two epochs were 6 s, or 3 s where it was given the first."""
+    runs, crew = acted(tmp_path, "aaaa" if has_first else "----", jobs=1)
+    if has_first:
+        (tmp_path / ".shared" / "a").mkdir(parents=True)
+    monkeypatch.setattr("bdr.sweep.crew.time", SimpleNamespace(monotonic=lambda: 16.0))
+    crew.step()
+    record(runs[0], phases=2, epochs=[(0, 3.0), (1, 3.0)])
+    (runs[0].path / "DONE").touch()
+    crew.children[runs[0]].returncode = 0
+    crew.step()
+    record(runs[1], phases=1, epochs=[(0, 3.0)] * 3)
+    waiting = 9 if has_first else 18
+    assert seconds_left(crew) == pytest.approx((9 + 2 * waiting) / 3.0 + 2 * besides)
+
+
 def test_without_a_terminal_a_line_says_now_and_then_how_long_it_will_go_on(tmp_path):
     runs, crew = acted(tmp_path, "--", jobs=1)
     crew.step()

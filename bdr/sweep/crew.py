@@ -42,6 +42,8 @@ class Crew:
         self.states = {run: "already done" if run.done else "waiting" for run in self.runs}
         self.children: dict[Planned, subprocess.Popen[bytes]] = {}
         self.started: dict[Planned, float] = {}
+        self.begins_at: dict[Planned, int] = {}  # the phase, of those that began here
+        self.took: dict[Planned, float] = {}  # seconds, of those that began here and are done
         self.late: set[Planned] = set()  # what cannot end before the time is up
         self.asked = False
 
@@ -95,6 +97,8 @@ class Crew:
             self.states[run] = "already done"
             log.close()
         else:
+            if not run.begun:
+                self.begins_at[run] = int(has_first_phase(run))
             with log:
                 self.launch(run, log)
 
@@ -130,9 +134,11 @@ class Crew:
                 self.record(run, child.returncode)
 
     def record(self, run: Planned, code: int) -> None:
-        took = clock(time.monotonic() - self.started[run])
+        seconds = time.monotonic() - self.started[run]
+        took = clock(seconds)
         if run.done:
             self.states[run] = "done"
+            self.took |= {run: seconds} if run in self.begins_at else {}
             self.tell(f"done {run.name} in {took}{accuracy_of(run)}")
         elif self.asked and code in ENDED_BY_US:
             self.states[run] = "stopped"

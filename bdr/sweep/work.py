@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 
 from bdr.display import duration
 from bdr.errors import BdrError
@@ -54,13 +56,27 @@ def sharing(run: Planned, runs: Sequence[Planned]) -> list[Planned]:
 
 def seconds_left(crew: Crew) -> float | None:
     """Of the whole sweep, at the speed of what is under way; None while that is unknown."""
-    running = crew.of_state("running")
+    running, waiting = crew.of_state("running"), crew.of_state(*WAITING)
     works = [work for run in running if (work := work_begun(run)) and work.left]
     if not works:
         return None
     each = sum((work.total - work.done) / work.left for work in works if work.left) / len(works)
-    images = sum(sum(images_left(run, crew.runs)) for run in [*running, *crew.of_state(*WAITING)])
-    return max(images / (each * len(running)), *(work.left for work in works if work.left))
+    images = sum(sum(images_left(run, crew.runs)) for run in [*running, *waiting])
+    apart = len(waiting) * seconds_besides_epochs(crew)
+    return max((images / each + apart) / len(running), *(work.left for work in works if work.left))
+
+
+def seconds_besides_epochs(crew: Crew) -> float:
+    """What a run takes to start, compile and evaluate: most of a short one. The median of those done; 0 before."""
+    besides = [max(0.0, took - seconds_of_epochs(run, crew.begins_at[run])) for run, took in crew.took.items()]
+    return median(besides) if besides else 0.0
+
+
+@functools.cache  # it is over, and a sweep may have hundreds
+def seconds_of_epochs(run: Planned, first: int) -> float:
+    """Of a run that is done, from a phase on."""
+    record = record_of(run)
+    return sum(line.get("seconds", 0.0) for line in record.epochs if line["phase"] >= first) if record else 0.0
 
 
 def time_note(runs: Sequence[Planned], folder: Path, jobs: int) -> str:
