@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -419,6 +420,17 @@ def test_what_can_end_starts_first_and_what_cannot_uses_the_time_that_is_left(tm
     crew.finish(runs[1])
     assert running(crew) == "0"
     assert said[-1].startswith("done run1")
+
+
+def test_whether_a_run_can_end_is_told_with_what_runs_took_besides_their_epochs(tmp_path, within_an_hour):
+    """A short one took two hours, most of it besides its epochs: now no other can end within the hour."""
+    finish_earlier(tmp_path)
+    runs, crew, said = within_an_hour([(9, 9), (9, 9)], only_what_ends=True)
+    crew.step()
+    crew.started[runs[0]] = time.monotonic() - 2 * HOUR
+    crew.sort_out.__self__.judged_at = -math.inf
+    crew.finish(runs[0])
+    assert said[-1].startswith("run1 seed 1 is not started: it takes about 2 h")
 
 
 def test_one_that_was_begun_goes_on_first_if_it_can_end_and_last_if_it_cannot(tmp_path, within_an_hour):

@@ -16,7 +16,7 @@ from bdr.records.speed import Speed, finished_runs, measured
 from bdr.records.work import STEADY
 from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.plan import Planned
-from bdr.sweep.work import images_left, record_of
+from bdr.sweep.work import images_left, record_of, seconds_besides_epochs
 
 APART = 5.0  # seconds between two judgements: each reads the records of all runs of the sweep
 
@@ -57,13 +57,14 @@ class Limit:
     def too_long(self, crew: Crew) -> dict[Planned, float]:
         """Seconds of those that wait and cannot end in time; one of unknown speed may be able to."""
         known, waiting = [*self.earlier, *steady_records(crew)], crew.of_state(*WAITING)
+        besides = seconds_besides_epochs(crew)
         late: dict[Planned, float] = {}
         for run in waiting:
             # One that comes too late trains no first phase for others.
             others = [*crew.of_state("running"), *(other for other in waiting if other not in late)]
             seconds = self.seconds_of(run, others, known)
-            if seconds is not None and seconds > self.left:
-                late[run] = seconds
+            if seconds is not None and seconds + besides > self.left:
+                late[run] = seconds + besides
         return late
 
     def seconds_of(self, run: Planned, others: Sequence[Planned], known: Sequence[Run]) -> float | None:
