@@ -1,6 +1,7 @@
 """BDR on its own: against the equations as slow loops, against the dossier's numbers, and against itself."""
 
 import math
+import shutil
 from contextlib import nullcontext
 
 import pytest
@@ -532,6 +533,22 @@ def test_a_step_compiles_in_one_graph_and_is_the_same(formula, soft):
         compiled(features, y)
     for name, value in eager.state_dict().items():
         assert torch.equal(whole.state_dict()[name], value)
+
+
+@pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="needs a C++ compiler")
+def test_the_real_compiler_moves_the_statistics_as_they_move_without_it():
+    """Its kernels may overwrite a statistic before another is computed from it, which no other backend shows."""
+    labels, features = images(counts=(5,) * 8, dtype=torch.float32)
+    eager, whole = BDR(), BDR()
+    compiled, chance = torch.compile(whole, fullgraph=True, dynamic=False), torch.Generator().manual_seed(0)
+    for balance in (eager, whole):
+        balance.begin(labels, features)
+    for _ in range(5):
+        rows = torch.randint(len(labels), (32,), generator=chance)
+        batch = torch.zeros(32, 8), 1.5 * features[rows], labels[rows]
+        torch.testing.assert_close(compiled(*batch), eager(*batch), rtol=0, atol=1e-5)
+    for name, value in eager.state_dict().items():
+        torch.testing.assert_close(whole.state_dict()[name], value, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
