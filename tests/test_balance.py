@@ -367,6 +367,21 @@ def test_targets_that_are_no_classes_are_refused_before_anything_moves(target, s
     assert all(torch.equal(value, before[name]) for name, value in balance.state_dict().items())
 
 
+def test_mixtures_with_negative_shares_are_refused_before_anything_moves():
+    balance, rows = begun(), torch.full((3, K), 0.1)
+    before = {name: value.clone() for name, value in balance.state_dict().items()}
+    rows[1, 2] = -0.5
+    with pytest.raises(ValueError, match=rf"targets are \(3, {K}\), from -0.5 on: .* shares of 0 or more"):
+        balance(torch.zeros(3, K), torch.randn(3, DIM), rows)
+    assert all(torch.equal(value, before[name]) for name, value in balance.state_dict().items())
+
+
+@pytest.mark.parametrize("y", [[0, 4, 2], torch.tensor([0, 4, 2]).numpy()])
+def test_targets_that_are_no_tensor_are_refused_in_a_sentence(y):
+    with pytest.raises(TypeError, match=r"targets are a \w+, .* torch.as_tensor\(targets\) makes one"):
+        begun()(torch.zeros(3, K), torch.randn(3, DIM), y)
+
+
 def test_the_whole_module_compiles_in_one_graph():
     eager, whole = begun(), begun()
     compiled = torch.compile(whole, fullgraph=True, backend="eager", dynamic=False)

@@ -23,10 +23,8 @@ def refuse_numbers(tau: float, **shares: float) -> None:
 
 def unfit(labels: Tensor, features: Tensor) -> Exception | None:
     """Why `begin` cannot begin with these: a sentence of ours is found sooner than one of torch, three calls deeper."""
-    for name, given in {"labels": labels, "features": features}.items():
-        if not isinstance(given, Tensor):
-            kind = type(given).__name__
-            return TypeError(f"{name} are a {kind}, and a torch.Tensor is expected: torch.as_tensor({name}) makes one")
+    if refusal := no_tensor(labels=labels, features=features):
+        return refusal
     if features.dim() != 2:
         return ValueError(
             f"features are {tuple(features.shape)}, and (N, D) is expected, a row an image as it goes into the "
@@ -41,6 +39,14 @@ def unfit(labels: Tensor, features: Tensor) -> Exception | None:
             f"labels are {tuple(labels.shape)} and features {tuple(features.shape)}: as many of both are expected, "
             "labels as ids (N,) or mixtures (N, K)"
         )
+    return None
+
+
+def no_tensor(**given: object) -> TypeError | None:
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            return TypeError(f"{name} are a {kind}, and a torch.Tensor is expected: torch.as_tensor({name}) makes one")
     return None
 
 
@@ -94,6 +100,8 @@ def refuse_batch(features: Tensor, targets: Tensor, classes: int, dim: int) -> N
             "no batch can be observed before begin(labels, features); a first phase has nothing to balance, so leave "
             "the module out of it, its offset too"
         )
+    if refusal := no_tensor(features=features, targets=targets):
+        raise refusal
     batch = len(features)
     if features.shape != (batch, dim):
         raise ValueError(f"features are {tuple(features.shape)}, and ({batch}, {dim}) is expected, as begin() saw them")
@@ -103,13 +111,21 @@ def refuse_batch(features: Tensor, targets: Tensor, classes: int, dim: int) -> N
         )
     if targets.dim() == 1:
         refuse_no_ids("targets", targets)
-        refuse_strangers(targets, classes)
+    if targets.device.type == "cpu" and not torch.compiler.is_compiling() and batch:  # else the host would have to wait
+        (refuse_strangers if targets.dim() == 1 else refuse_negative)(targets, classes)
+
+
+def refuse_negative(mixtures: Tensor, classes: int) -> None:
+    """Logits, or logarithms of shares: counts of classes would shrink by them."""
+    if bool((mixtures < 0).any()):
+        raise ValueError(
+            f"targets are {tuple(mixtures.shape)}, from {float(mixtures.min()):g} on: mixtures (B, {classes}) have "
+            "shares of 0 or more"
+        )
 
 
 def refuse_strangers(ids: Tensor, classes: int) -> None:
-    """Ids that are no classes, -100 among them, where looking costs nothing: on a GPU the host would have to wait."""
-    if ids.device.type != "cpu" or torch.compiler.is_compiling() or not len(ids):
-        return
+    """Ids that are no classes, -100 among them."""
     least, most = int(ids.min()), int(ids.max())
     if least < 0 or most >= classes:
         raise ValueError(
