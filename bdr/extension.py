@@ -26,7 +26,7 @@ from bdr.overrides import SCALED, with_settings, with_stage_settings
 from bdr.plan import Plan
 from bdr.readouts import scale_setting
 from bdr.records import Extends, Run, kept_phase, model_checksum, open_whole, other_code, other_library
-from bdr.rereading import classes_known, found_again, read_again, tested_on_others
+from bdr.rereading import classes_known, found_again, other_tests, read_again
 from bdr.scenario import split_evenly
 
 # What may be another than in the run that is extended; all else made its network, its images or its exemplars.
@@ -61,7 +61,7 @@ def plan_extension(
     refuse_all_images(plan)
     found = exemplars_of(run, state, plan, data)
     experiment = replace(plan.experiment, earlier=Earlier(run, state, found.rows))
-    return replace(plan, experiment=experiment), notes + what_changed(run, plan, found)
+    return replace(plan, experiment=experiment), notes + what_changed(run, plan, found, data.by_place)
 
 
 def finished(path: Path) -> Run:
@@ -225,13 +225,13 @@ def held_now(split: str, store: Store, lost: Sequence[Sequence[Kept]], by_place:
     return f"; {what}{why}"
 
 
-def what_changed(run: Run, plan: Plan, found: Found) -> list[str]:
+def what_changed(run: Run, plan: Plan, found: Found, by_place: bool) -> list[str]:
     """What is not as it was when the run trained, and may be meant."""
     names, notes = classes_known(run), []
-    if others := tested_on_others(run, plan.experiment.test, names):
+    if others := other_tests(run, plan.experiment.test, names, by_place):
         notes.append(
-            f"warning: the test images of {shortened(others)} are not those that {run.path} was tested on: the numbers "
-            "of its phases, which are taken over, are of other images than those that follow"
+            f"warning: {others}: the numbers of its phases, which are taken over, are of other images than those that "
+            "follow"
         )
     if found.altered:
         altered = shortened([f"{names[label]}/{kept}" for label, kept in found.altered])

@@ -76,12 +76,18 @@ def test_images(run: Run, phase: int, data: DataSet | None, root: str | Path | N
     order = [data.classes.index(name) for name in run.info["classes"]]
     store = store_of(data.test, replace(data, mean=mean, std=std), order, device)
     names = run.info["classes"][: run.phases[phase]["seen"]]
-    if others := tested_on_others(run, store, names):
-        told = f"the test images of {shortened(others)} are not those that {run.path} was tested on"
-        if data.by_place:
-            raise UsageError(f"{told}: they are held out by their place, and some may have been trained on; {BY_PLACE}")
-        warnings.warn(f"{told}: the numbers are of other images than those of its records", stacklevel=2)
+    if others := other_tests(run, store, names, data.by_place):
+        warnings.warn(f"{others}: the numbers are of other images than those of its records", stacklevel=2)
     return store
+
+
+def other_tests(run: Run, test: Store, names: Sequence[str], by_place: bool) -> str:
+    """Which test images are not those of a run, in words; refused where they may be images that it was trained on."""
+    others = tested_on_others(run, test, names)
+    told = f"the test images of {shortened(others)} are not those that {run.path} was tested on" if others else ""
+    if others and by_place:
+        raise UsageError(f"{told}: they are held out by their place, and some may have been trained on; {BY_PLACE}")
+    return told
 
 
 def tested_on_others(run: Run, test: Store, names: Sequence[str]) -> list[str]:

@@ -318,6 +318,14 @@ def test_other_test_images_are_said(six):
 # What cannot be
 
 
+def test_test_images_that_are_held_out_by_place_and_have_moved_are_refused(six):
+    """A file that comes before others moves every fifth picture: some that were trained on would be tested."""
+    data = digits_of(*range(8))
+    fewer = data.test.where(np.arange(len(data.test)) != np.flatnonzero(data.test.labels == 3)[0])
+    with pytest.raises(UsageError, match=r"the test images of 3 are not those .* by their place, and some may have"):
+        api.extend(six, data=replace(data, test=fewer, by_place=True))
+
+
 def test_a_run_without_anything_new_is_refused(six):
     with pytest.raises(UsageError, match=r"nothing new in the data.* knows all of its 6 classes; add images"):
         api.extend(six, data=digits_of(0, 1, 2, 3, 4, 5))
