@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +13,8 @@ import numpy as np
 import torch
 
 from bdr.data.augment import Augment
-from bdr.data.pictures import ENDINGS, Unreadable, is_picture, picture
+from bdr.data.pictures import ENDINGS, Unreadable, is_picture, read_or_told
+from bdr.data.reading import side_by_side
 from bdr.data.store import EVALUATION_BATCH, Store
 from bdr.engine.evaluate import predict
 from bdr.errors import UsageError
@@ -61,20 +64,14 @@ def recognise(
         raise UsageError(f"the {top} best classes are none: ask for 1 or more")
     size, mode = size_and_mode(run)
     names = run.info["classes"][: run.phases[phase]["seen"]]
+    every = side_by_side(paths, partial(read_or_told, size=size, mode=mode))
     for start in range(0, len(paths), EVALUATION_BATCH):
         some = paths[start : start + EVALUATION_BATCH]
-        read = [read_or_told(path, size, mode) for path in some]
+        read = list(islice(every, len(some)))
         pixels = [each for each in read if not isinstance(each, Unreadable)]
         told = iter(best_classes(run, method, pixels, names, top, device, readout))
         for path, each in zip(some, read, strict=True):
             yield each if isinstance(each, Unreadable) else Recognised(path, next(told))
-
-
-def read_or_told(path: Path, size: int, mode: str) -> np.ndarray | Unreadable:
-    try:
-        return picture(path, size, mode)
-    except Unreadable as problem:
-        return problem
 
 
 def best_classes(

@@ -14,7 +14,7 @@ from bdr.assemble import plan_again
 from bdr.config import Config, changed, short
 from bdr.data.exemplars import checksums_of_classes
 from bdr.data.images import DataSet
-from bdr.data.pictures import EmptyFolder, test_folders
+from bdr.data.pictures import EmptyFolder, name_of, test_folders
 from bdr.data.store import Store
 from bdr.errors import UsageError, shortened
 from bdr.loading import load_named, store_of
@@ -57,7 +57,7 @@ def read_again(run: Run, config: Config, only: Collection[str] = (), test: bool 
     try:
         return load_named(config, only, test)
     except EmptyFolder as error:
-        if error.folder.name not in (only or classes_known(run)):
+        if name_of(error.folder) not in (only or classes_known(run)):
             raise
         raise UsageError(f"{error.lacks}, and {run.path} was trained on that class: put its pictures back") from None
     except UsageError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -107,6 +108,13 @@ def test_a_warning_is_said_in_its_own_words_and_only_while_a_command_runs(monkey
     monkeypatch.setattr("bdr.cli.app", lambda: warnings.warn("files [of a kind] are left out", stacklevel=1))
     assert typed("list") == Said(0, "", "warning: files [of a kind] are left out\n")
     assert warnings.showwarning is before
+
+
+def test_how_far_a_long_wait_is_is_said_beside_the_output_and_only_while_a_command_runs(monkeypatch):
+    log = logging.getLogger("bdr.data.reading")
+    monkeypatch.setattr("bdr.cli.app", lambda: log.info("reading pictures: %s of %s", 3, "[9]"))
+    assert typed("list") == Said(0, "", "reading pictures: 3 of [9]\n")
+    assert (log.getEffectiveLevel(), logging.getLogger("bdr").handlers) == (logging.WARNING, [])
 
 
 # Running

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -94,9 +96,32 @@ def say_warning(message: Warning | str, *_: object, **__: object) -> None:
     err.print(f"warning: {message}", markup=False)
 
 
+class Said(logging.Handler):
+    """What the package logs of long waits, as lines beside the output."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from bdr.terminal import err
+
+        err.print(record.getMessage(), markup=False)
+
+
+@contextmanager
+def heard() -> Iterator[None]:
+    """Inside, what is logged is said."""
+    logger, said = logging.getLogger("bdr"), Said()
+    before = logger.level
+    logger.addHandler(said)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(said)
+        logger.setLevel(before)
+
+
 def main() -> None:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), heard():
             warnings.showwarning = say_warning
             app()
     except BdrError as error:

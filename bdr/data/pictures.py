@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 import warnings
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bdr.data.images import Images
+from bdr.data.reading import side_by_side
 from bdr.errors import BdrError, UsageError, shortened
 
 if TYPE_CHECKING:
@@ -60,14 +63,37 @@ def test_folders(root: str | os.PathLike[str] | None) -> list[Path]:
 def subfolders(folder: Path) -> list[Path]:
     """The folders in a folder, sorted by name, hidden ones left out."""
     try:
-        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        return sorted(
+            (path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")), key=name_of
+        )
     except OSError as problem:
         raise BdrError(f"{folder} cannot be read: {problem.strerror}") from problem
 
 
+def name_of(path: Path) -> str:
+    """Of a file or a folder, in the one of Unicode's forms that most keyboards type.
+
+    A Mac may have written the same name with its dots and accents as letters of their own, which nobody sees.
+    """
+    return unicodedata.normalize("NFC", path.name)
+
+
+def class_folders(folder: Path) -> dict[str, Path]:
+    """The folder of each class."""
+    found: dict[str, Path] = {}
+    for path in subfolders(folder):
+        if (name := name_of(path)) in found:
+            raise UsageError(
+                f"{folder} has two folders that read '{name}', the letters of one composed and of the other not: "
+                "put the pictures of both into one"
+            )
+        found[name] = path
+    return found
+
+
 def class_names(folder: Path, only: Collection[str] = ()) -> tuple[str, ...]:
     """The classes of a folder; those of them that are named, if any are."""
-    classes = tuple(path.name for path in subfolders(folder))
+    classes = tuple(class_folders(folder))
     if not classes:
         raise UsageError(f"no classes in {folder}: it has no folders; {LAYOUT}")
     return tuple(name for name in classes if name in only or not only)
@@ -92,24 +118,25 @@ def pictures(files: Sequence[Labelled], size: int) -> list[Images]:
     """The pictures of each list of files, in its order."""
     bounds = np.cumsum([len(mine) for mine in files])[:-1]
     pixels = np.split(read_all([path for mine in files for path, _ in mine], size), bounds)
-    names = [np.array([path.name for path, _ in mine], dtype=object) for mine in files]
+    names = [np.array([name_of(path) for path, _ in mine], dtype=object) for mine in files]
     labels = [np.array([label for _, label in mine], dtype=np.int64) for mine in files]
     return [Images(*each) for each in zip(pixels, labels, names, strict=True)]
 
 
 def labelled_files(folder: Path, classes: Sequence[str]) -> Labelled:
     """All pictures of all classes, class by class, sorted by file name."""
-    return [(path, label) for label, name in enumerate(classes) for path in picture_files(folder / name)]
+    places = class_folders(folder)
+    return [(path, label) for label, name in enumerate(classes) for path in picture_files(places[name])]
 
 
 def read_all(files: Sequence[Path], size: int) -> np.ndarray:
     """(N, size, size, 3); whatever cannot be read is told at once, and not one file a try."""
     pixels, wrong = np.empty((len(files), size, size, 3), dtype=np.uint8), []
-    for row, path in enumerate(files):
-        try:
-            pixels[row] = picture(path, size)
-        except Unreadable as problem:
-            wrong.append(problem)
+    for row, each in enumerate(side_by_side(files, partial(read_or_told, size=size))):
+        if isinstance(each, Unreadable):
+            wrong.append(each)
+        else:
+            pixels[row] = each
     if len(wrong) == 1:
         raise wrong[0]
     if wrong:
@@ -144,19 +171,38 @@ def shorter_side(path: Path) -> int:
 
 def picture_files(folder: Path) -> list[Path]:
     try:
-        files = sorted(path for path in folder.iterdir() if is_picture(path))
+        files = sorted((path for path in folder.iterdir() if is_picture(path)), key=name_of)
     except OSError as problem:
         raise BdrError(f"{folder} cannot be read: {problem.strerror}") from problem
-    skipped = {path.suffix for path in folder.iterdir() if path.is_file() and not is_picture(path)} - {""}
-    if skipped:
-        warnings.warn(f"{folder}: files ending in {', '.join(sorted(skipped))} are left out", stacklevel=2)
+    say_what_is_left_out(folder)
     if not files:
         raise EmptyFolder(folder)
     return files
 
 
+def say_what_is_left_out(folder: Path) -> None:
+    """Files of other kinds, and pictures that lie deeper; what is hidden is meant to be."""
+    seen = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    endings = {path.suffix for path in seen if path.is_file() and not is_picture(path)} - {""}
+    if endings:
+        warnings.warn(f"{folder}: files ending in {', '.join(sorted(endings))} are left out", stacklevel=2)
+    deeper = sorted(path.name for path in seen if path.is_dir() and any(map(is_picture, path.iterdir())))
+    if deeper:
+        warnings.warn(
+            f"{folder}: pictures in folders below it are left out ({shortened(deeper)}): put them beside the others",
+            stacklevel=2,
+        )
+
+
 def is_picture(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
+
+
+def read_or_told(path: Path, size: int, mode: str = "RGB") -> np.ndarray | Unreadable:
+    try:
+        return picture(path, size, mode)
+    except Unreadable as problem:
+        return problem
 
 
 def picture(path: Path, size: int, mode: str = "RGB") -> np.ndarray:

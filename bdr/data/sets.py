@@ -29,6 +29,7 @@ from bdr.data.pictures import (
     test_folders,
 )
 from bdr.data.published import folder_of, how_to_fetch, published, read
+from bdr.data.repeats import say_if_repeated
 from bdr.errors import BdrError, UsageError
 
 Root = str | os.PathLike[str]
@@ -93,6 +94,7 @@ def imagefolder(root: Root | None, size: int = USUAL, only: Collection[str] = ()
     else:
         check_same_classes(train_at, classes, test_at, class_names(test_at, only))
         train, test = pictures([files, labelled_files(test_at, classes)], size)
+    say_if_repeated(train, test, classes)
     found = dataset("imagefolder", train, test, classes, IMAGENET, Augment(pad=size // 8, flip=True))
     return replace(found, size=size, by_place=test_at is None)
 
