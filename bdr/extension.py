@@ -225,9 +225,24 @@ def held_now(split: str, store: Store, lost: Sequence[Sequence[Kept]], by_place:
     return f"; {what}{why}"
 
 
+def spelled_alike(known: Sequence[str], new: Sequence[str]) -> list[str]:
+    """New classes that may be known ones, typed with other capitals, spaces or hyphens."""
+    bare = {plainly(name): name for name in known}
+    return [f"the new class '{name}' reads like '{bare[plainly(name)]}'" for name in new if plainly(name) in bare]
+
+
+def plainly(name: str) -> str:
+    return " ".join(name.casefold().replace("_", " ").replace("-", " ").split()) or name
+
+
 def what_changed(run: Run, plan: Plan, found: Found, by_place: bool) -> list[str]:
     """What is not as it was when the run trained, and may be meant."""
     names, notes = classes_known(run), []
+    if alike := spelled_alike(names, plan.info["classes"][len(names) :]):
+        notes.append(
+            f"warning: {shortened(alike)}, which {run.path} knows: put its pictures into that folder if they are the "
+            "same class"
+        )
     if others := other_tests(run, plan.experiment.test, names, by_place):
         notes.append(
             f"warning: {others}: the numbers of its phases, which are taken over, are of other images than those that "

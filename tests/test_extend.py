@@ -315,6 +315,13 @@ def test_other_test_images_are_said(six):
     assert [note for note in notes if "the test images of 3 are not those" in note] == notes != []
 
 
+def test_a_new_class_that_reads_like_a_known_one_is_said(tmp_path):
+    first, second = (replace(digits_of(*range(n)), classes=("a", "ice cream", "c", "Ice-Cream")[:n]) for n in (3, 4))
+    known = api.run("ucir", data=first, base=3, step=1, out=tmp_path / "first", **PLAIN).path
+    _, notes = api.plan_extension(known, second)
+    assert [note for note in notes if "the new class 'Ice-Cream' reads like 'ice cream', which" in note] == notes != []
+
+
 # What cannot be
 
 
