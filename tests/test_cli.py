@@ -117,6 +117,14 @@ def test_how_far_a_long_wait_is_is_said_beside_the_output_and_only_while_a_comma
     assert (log.getEffectiveLevel(), logging.getLogger("bdr").handlers) == (logging.WARNING, [])
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a place that is always full")
+def test_a_full_disk_under_the_output_is_said_in_a_sentence(tmp_path):
+    command = [sys.executable, "-m", "bdr.cli", "list", "methods"]
+    with Path("/dev/full").open("w") as full:
+        said = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (said.returncode, said.stderr) == (1, "bdr: the output cannot be written: No space left on device\n")
+
+
 # Running
 
 

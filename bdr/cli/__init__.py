@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shlex
 import sys
 import warnings
@@ -131,4 +133,10 @@ def main() -> None:
         typer.echo("bdr: left at once; the last checkpoint is kept", err=True)
         sys.exit(130)
     except BrokenPipeError:
+        sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        typer.echo(f"bdr: the output cannot be written: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it would fail at the end
         sys.exit(1)
