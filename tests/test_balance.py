@@ -510,6 +510,15 @@ def test_a_model_that_is_cast_leaves_the_statistics_as_precise_as_they_are(cast)
     assert all(torch.equal(value, alone.state_dict()[name]) for name, value in balance.state_dict().items())
 
 
+@pytest.mark.parametrize(("given", "loaded"), [(torch.float64, torch.float64), (torch.float16, torch.float32)])
+def test_a_state_is_loaded_in_the_precision_that_the_module_would_have(given, loaded):
+    state = {name: value.to(given) for name, value in begun().state_dict().items()}
+    balance = BDR()
+    balance.load_state_dict(state)
+    assert {value.dtype for value in balance.buffers()} == {loaded}
+    assert all(torch.equal(value, state[name].to(loaded)) for name, value in balance.state_dict().items())
+
+
 def test_the_statistics_move_with_a_model():
     balance = torch.nn.Sequential(begun(dtype=torch.float32)).to("meta", torch.half)[0]
     assert {(value.device.type, value.dtype) for value in balance.buffers()} == {("meta", torch.float32)}

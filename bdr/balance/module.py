@@ -84,17 +84,18 @@ class BDR(nn.Module):
         self.tau, self.formula, self.across_ranks = tau, formula, across_ranks
         self.reserve(0, 0)
 
-    def reserve(self, classes: int, dim: int) -> None:
+    def reserve(self, classes: int, dim: int, dtype: torch.dtype = torch.float32) -> None:
         """Room for the statistics of so many classes; all of it is filled by `begin`, or by loading a state."""
-        like = self.mean if "mean" in self._buffers else torch.zeros(0)
+        like = (self.mean if "mean" in self._buffers else torch.zeros(0)).to(dtype)
         for name in ("count", "spread", "initial", "offset"):
             self.register_buffer(name, like.new_zeros(classes))
         self.register_buffer("mean", like.new_zeros(classes, dim))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Makes room first: a state may hold more classes than this module has seen."""
+        """Makes room first: a state may hold more classes than this module has seen, and be of another precision."""
         if (mean := state_dict.get(f"{prefix}mean")) is not None:
-            self.reserve(*mean.shape)
+            classes, dim = mean.shape
+            self.reserve(classes, dim, torch.promote_types(mean.dtype, torch.float32))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> BDR:
