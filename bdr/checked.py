@@ -61,10 +61,9 @@ def with_alternate_settings(config: Config, stage: Stage) -> Stage:
     return replace(stage, alternate=with_stage_settings(stage.alternate, settings)[0])
 
 
-def arrivals(config: Config, classes: int, extends: Extends | None) -> Protocol | Given:
-    if extends is None:
-        return Protocol(class_order(config.order, classes), config.base, config.step, config.uneven)
-    return Given(class_order(config.order, classes), extends.bounds)
+def arrivals(config: Config, names: Sequence[str], extends: Extends | None) -> Protocol | Given:
+    order = class_order(config.order, len(names), names)
+    return Protocol(order, config.base, config.step, config.uneven) if extends is None else Given(order, extends.bounds)
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Ch
     data = load_data(config, data)
     if extends is not None:
         data = replace(data, mean=extends.mean, std=extends.std)
-    protocol = arrivals(config, len(data.classes), extends)
+    protocol = arrivals(config, data.classes, extends)
     quota.check(len(data.classes))
     device = choose_device(config.device)
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bdr.errors import UsageError
+from bdr.errors import UsageError, shortened, unknown
 from bdr.types import Phase
 
 # Element i is the label, as the data set numbers it, of the class that arrives as number i. Orders of published runs.
@@ -42,17 +43,24 @@ NAMED_ORDERS = {
     "podnet-2": PODNET_2,
     "podnet-3": PODNET_3,
 }
-ORDER_FORMS = ("seed-N (the papers use seed-1993, which is der-1)", "natural", *NAMED_ORDERS, "a list such as 3,0,1,2")
+ORDER_FORMS = (
+    "seed-N (the papers use seed-1993, which is der-1)",
+    "natural",
+    *NAMED_ORDERS,
+    "a list of all classes, as numbers such as 3,0,1,2 or by their names",
+)
 
 
-def class_order(name: str, classes: int) -> tuple[int, ...]:
-    """The labels of the data set in order of arrival."""
+def class_order(name: str, classes: int, names: Sequence[str] = ()) -> tuple[int, ...]:
+    """The labels of the data set in order of arrival; `names` are those of its classes, by label."""
     if name == "natural":
         return tuple(range(classes))
     if seeded := re.fullmatch(r"seed-(\d+)", "seed-1993" if name == "der-1" else name):
         return seeded_order(int(seeded[1]), classes)
     if name in NAMED_ORDERS:
         return permutation_of(NAMED_ORDERS[name].split(), classes, name)
+    if given := listed_names(name, names):
+        return order_of_names(given, names)
     if re.fullmatch(r"\d+([, ]+\d+)*", name.strip()):
         return permutation_of(re.findall(r"\d+", name), classes, f"'{name}'")
     raise UsageError(f"no class order '{name}'; there are {', '.join(ORDER_FORMS)}")
@@ -72,6 +80,24 @@ def permutation_of(numbers: list[str], classes: int, name: str) -> tuple[int, ..
             f"{classes} classes 0 to {classes - 1} once; use seed-1993 for any number of classes"
         )
     return order
+
+
+def listed_names(order: str, names: Sequence[str]) -> list[str]:
+    """What an order lists between its commas, if that is names of classes; of numbers, labels are meant."""
+    given = [unicodedata.normalize("NFC", each.strip()) for each in order.split(",")]  # as folders of pictures are read
+    numbers = all(each.isdecimal() and int(each) < len(names) for each in given)
+    return [] if numbers or not set(given) & set(names) else given
+
+
+def order_of_names(given: Sequence[str], names: Sequence[str]) -> tuple[int, ...]:
+    for name in given:
+        if name not in names:
+            raise unknown("class of the --order", name, names)
+    if lacking := [name for name in names if name not in given]:
+        raise UsageError(f"--order leaves out {shortened(lacking)}: it must name each of the {len(names)} classes once")
+    if twice := [name for name in names if given.count(name) > 1]:
+        raise UsageError(f"--order names {shortened(twice)} more than once: it must name each class once")
+    return tuple(map(list(names).index, given))
 
 
 def split_evenly(classes: int, step: int | None, uneven: bool = False) -> list[int]:

@@ -1,6 +1,7 @@
 """The protocol: published class orders, and phases that cover every class once."""
 
 import re
+import unicodedata
 
 import numpy as np
 import pytest
@@ -160,3 +161,33 @@ def test_negative_bases_and_empty_steps_are_refused(base, step):
 
 def test_a_base_larger_than_all_classes_is_refused():
     assert "wants 20 classes and there are 10" in refusal(10, 20, 5)
+
+
+FOLDERS = ("Bär", "cat", "ice cream", "owl")
+
+
+def test_an_order_may_list_classes_by_their_names():
+    assert class_order("owl, ice cream,cat,Bär", 4, FOLDERS) == (3, 2, 1, 0)
+    assert class_order(unicodedata.normalize("NFD", "Bär,cat,owl,ice cream"), 4, FOLDERS) == (0, 1, 3, 2)
+    assert class_order("3,0,1,2", 4, FOLDERS) == (3, 0, 1, 2)
+
+
+def test_numbers_that_could_be_names_are_labels():
+    """Folders 0, 1, 10, 2 are sorted as words: their labels are others than their names."""
+    assert class_order("3,0,1,2", 4, ("0", "1", "10", "2")) == (3, 0, 1, 2)
+    assert class_order("10,2,1,0", 4, ("0", "1", "10", "2")) == (2, 3, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ("owl,cat,Bär,ice", "no class of the --order 'ice'; there are Bär, cat, ice cream, owl"),
+        ("owl,cat", "--order leaves out Bär, ice cream: it must name each of the 4 classes once"),
+        ("owl,cat,Bär,ice cream,cat", "--order names cat more than once: it must name each class once"),
+        ("owls", "no class order 'owls'; there are seed-N"),
+    ],
+)
+def test_an_order_of_names_that_is_not_one_says_what_is_wrong(order, said):
+    with pytest.raises(UsageError) as error:
+        class_order(order, 4, FOLDERS)
+    assert str(error.value).startswith(said)
