@@ -501,6 +501,21 @@ def test_folders_that_were_added_are_learned_in_further_phases(pictures):
     assert "already done" in typed("extend", "first", "--step", 1, "--out", "second")[1]
 
 
+def test_what_the_page_says_to_keep_of_old_images_is_all_that_an_extension_needs(pictures):
+    page = (Path(__file__).resolve().parents[1] / "docs" / "commands" / "extend.md").read_text()
+    values = {}
+    exec(re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1], values)
+    typed("run", "ucir+bdr", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    values["copy_exemplars"]("first", "mine", "less")
+    assert len(list(Path("less/train").rglob("*.png"))) < len(list(Path("mine/train").rglob("*.png")))
+    shutil.copytree("mine/test", "less/test")
+    for root in ("mine", "less"):
+        for kind in ("train", "test"):
+            paint(Path(root) / kind / "ant", 200)
+        assert typed("extend", "first", "--root", root, "--out", f"of-{root}")[0] == 0
+    assert comparable(Path("of-less"))["model"] == comparable(Path("of-mine"))["model"]
+
+
 def test_the_three_commands_of_the_readme_work(pictures):
     text = (Path(__file__).resolve().parents[1] / "README.md").read_text()
     block = text.split("## Add classes to your model\n\n```\n")[1].split("```")[0]
