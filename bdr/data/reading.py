@@ -13,7 +13,7 @@ from typing import TypeVar
 R = TypeVar("R")
 LOG = logging.getLogger(__name__)
 THREADS = 8  # a photograph takes 40 MB while it is decoded
-AT_ONCE, PART = 128, 8  # files that are read ahead of whoever takes them; of these, how many a thread takes at a time
+AT_ONCE, PART = 128, 4  # files that are read ahead of whoever takes them; of these, how many a thread takes at a time
 FIRST, EVERY = 3.0, 10.0  # seconds until how far it is is told first, and between two tellings
 
 
@@ -24,11 +24,14 @@ def side_by_side(files: Sequence[Path], read: Callable[[Path], R]) -> Iterator[R
     def read_part(part: Sequence[Path]) -> list[R]:
         return [pace.counted(read(path)) for path in part]
 
-    with ThreadPoolExecutor(THREADS) as crew:
+    crew = ThreadPoolExecutor(THREADS)
+    try:
         for start in range(0, len(files), AT_ONCE):
             some = files[start : start + AT_ONCE]
             for made in crew.map(read_part, [some[at : at + PART] for at in range(0, len(some), PART)]):
                 yield from made
+    finally:
+        crew.shutdown(cancel_futures=True)  # who leaves with Ctrl-C does not wait for what is read ahead
 
 
 class Pace:
