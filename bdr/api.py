@@ -19,7 +19,7 @@ from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.experiment import Company
-from bdr.engine.listen import Listener, Several
+from bdr.engine.listen import Listener, Logged, Several
 from bdr.engine.run import begin_run, resume_run
 from bdr.engine.step import choose_precision, set_precision
 from bdr.extension import plan_extension
@@ -120,7 +120,7 @@ def accompanied(plan: Plan, listener: Listener | None, stopping: Callable[[], bo
     """The listener, and beside it the trackers that the configuration names, which are closed however the run ends."""
     path = plan.experiment.path
     following = Following(plan.config.log, path)
-    heard = Several([listener or Listener(), following])
+    heard = Several([listener or Logged(), following])
     heard.run_begins(plan.config.title, list(plan.learner.phases), str(path), plan.workload())
     try:
         yield Company(heard, stopping or (lambda: False), lambda found: rehearse(plan.info, plan.learner, found))
@@ -130,7 +130,7 @@ def accompanied(plan: Plan, listener: Listener | None, stopping: Callable[[], bo
 
 def tell(listener: Listener | None, notes: Iterable[str]) -> None:
     for note in notes:
-        (listener or Listener()).note(note)
+        (listener or Logged()).note(note)
 
 
 def tell_done(there: Run, listener: Listener | None) -> None:

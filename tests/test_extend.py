@@ -315,6 +315,14 @@ def test_other_test_images_are_said(six):
     assert [note for note in notes if "the test images of 3 are not those" in note] == notes != []
 
 
+def test_in_python_a_warning_is_logged_where_nobody_listens(six, tmp_path, caplog):
+    data = digits_of(*range(8))
+    fewer = data.test.where(np.arange(len(data.test)) != np.flatnonzero(data.test.labels == 3)[0])
+    api.extend(six, data=replace(data, test=fewer), out=tmp_path / "extended")
+    assert [(each.name.split(".")[0], each.levelname) for each in caplog.records] == [("bdr", "WARNING")]
+    assert caplog.messages[0].startswith("warning: the test images of 3 are not those")
+
+
 def test_a_new_class_that_reads_like_a_known_one_is_said(tmp_path):
     first, second = (replace(digits_of(*range(n)), classes=("a", "ice cream", "c", "Ice-Cream")[:n]) for n in (3, 4))
     known = api.run("ucir", data=first, base=3, step=1, out=tmp_path / "first", **PLAIN).path
