@@ -6,6 +6,7 @@ import os
 import unicodedata
 import warnings
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -186,12 +187,18 @@ def say_what_is_left_out(folder: Path) -> None:
     endings = {path.suffix for path in seen if path.is_file() and not is_picture(path)} - {""}
     if endings:
         warnings.warn(f"{folder}: files ending in {', '.join(sorted(endings))} are left out", stacklevel=2)
-    deeper = sorted(path.name for path in seen if path.is_dir() and any(map(is_picture, path.iterdir())))
+    deeper = sorted(path.name for path in seen if path.is_dir() and holds_pictures(path))
     if deeper:
         warnings.warn(
             f"{folder}: pictures in folders below it are left out ({shortened(deeper)}): put them beside the others",
             stacklevel=2,
         )
+
+
+def holds_pictures(folder: Path) -> bool:
+    with suppress(OSError):  # nothing of it is asked for
+        return any(map(is_picture, folder.iterdir()))
+    return False
 
 
 def is_picture(path: Path) -> bool:
