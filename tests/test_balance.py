@@ -24,6 +24,7 @@ SETTINGS = [
 ]
 ROUTES = [(formula, values) for formula in FORMULAS for values in SETTINGS]
 some_share = st.floats(0, 1)
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 def images(seed=0, counts=COUNTS, dtype=torch.float64):
@@ -560,16 +561,17 @@ def test_a_step_compiles_in_one_graph_and_is_the_same(formula, soft):
 
 
 @pytest.mark.skipif(shutil.which("c++") is None and shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_the_real_compiler_moves_the_statistics_as_they_move_without_it():
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+def test_the_real_compiler_moves_the_statistics_as_they_move_without_it(device):
     """Its kernels may overwrite a statistic before another is computed from it, which no other backend shows."""
-    labels, features = images(counts=(5,) * 8, dtype=torch.float32)
-    eager, whole = BDR(), BDR()
+    labels, features = (each.to(device) for each in images(counts=(5,) * 8, dtype=torch.float32))
+    eager, whole = BDR().to(device), BDR().to(device)
     compiled, chance = torch.compile(whole, fullgraph=True, dynamic=False), torch.Generator().manual_seed(0)
     for balance in (eager, whole):
         balance.begin(labels, features)
     for _ in range(5):
-        rows = torch.randint(len(labels), (32,), generator=chance)
-        batch = torch.zeros(32, 8), 1.5 * features[rows], labels[rows]
+        rows = torch.randint(len(labels), (32,), generator=chance).to(device)
+        batch = torch.zeros(32, 8, device=device), 1.5 * features[rows], labels[rows]
         torch.testing.assert_close(compiled(*batch), eager(*batch), rtol=0, atol=1e-5)
     for name, value in eager.state_dict().items():
         torch.testing.assert_close(whole.state_dict()[name], value, rtol=1e-5, atol=1e-5)
