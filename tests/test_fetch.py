@@ -98,8 +98,8 @@ class Counter(BaseHTTPRequestHandler):
         body = content[start:]
         if self.server.breaks:
             body = body[: self.server.breaks.pop(0)]
+        self.server.sent.append(len(body))  # before: who has read the last byte looks at once
         self.wfile.write(body)
-        self.server.sent.append(len(body))
 
     def log_message(self, *anything) -> None:
         pass
