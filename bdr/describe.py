@@ -164,13 +164,13 @@ def versions() -> dict[str, str]:
 def first_phase_key(config: Config, info: dict[str, Any], made: Checked) -> str:
     """A hash of all that training the first phase reads; not of memory, later steps, or what rests in it.
 
-    One that has a hand in the network never rests: the weights of another network are not this one's. Neither does one
-    that corrects what is read: its model has a part more.
+    One that has a hand in the network never rests, unless it splits it later: the weights of another network are not
+    this one's. Neither does one that corrects what is read: its model has a part more.
     """
     facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
     facts["order"] = info["order"][: info["phases"][0][1]]
     phase, stages = made.phases[0], made.stages[0]
-    lasting = ["net" in plugin.roles or plugin.corrects for plugin in made.plugins]
+    lasting = [plugin.corrects or ("net" in plugin.roles and not plugin.splits) for plugin in made.plugins]
     acting = [any(plugin.acts(phase, stage) for stage in stages) for plugin in made.plugins]
     resting = [not lasts and not acts for lasts, acts in zip(lasting, acting, strict=True)]
     active = [name for name, rests in zip(config.plugins, resting, strict=True) if not rests]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from bdr.data.images import DataSet, Images
 from bdr.data.memory import EVERYTHING, Quota
 from bdr.errors import UsageError, nearest, unknown
 from bdr.methods import METHODS, Method
-from bdr.nets import NETS
+from bdr.nets import NETS, Network
 from bdr.plugins import PLUGINS, Plugin
 from bdr.types import Phase, Stage, has_name
 
@@ -212,7 +213,7 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
     """Every name that settings speak of is a stage, and every stage has an objective and something that moves."""
     every = [stage for of_phase in stages for stage in of_phase]
     every += [stage.alternate for stage in every if stage.alternate is not None]
-    names = {stage.name for stage in every}
+    names, there = {stage.name for stage in every}, parameters_ever(method)
     for name in config.stages:
         if name not in {*names, *method.optional_stages}:
             raise unknown("stage", name, names)
@@ -222,14 +223,23 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
                 f"stage '{stage.name}' of {config.method} has loss='{stage.loss}', and {config.method} has no function "
                 "of that name: write one, or name 'loss' or 'classification'"
             )
-        check_moving(config.method, method, stage)
+        check_moving(config.method, there, stage)
         if stage.draw == "held" and not method.held:
             raise UsageError(f"stage.draw = 'held' is not allowed: {config.method} holds no images out of training")
 
 
-def check_moving(name: str, method: Method, stage: Stage) -> None:
+def parameters_ever(method: Method) -> list[str]:
+    """Their names, of the network as it will be split too."""
+    there, net = [name for name, _ in method.named_parameters()], method.net
+    if isinstance(net, Network) and net.splitting is not None:
+        later = copy.deepcopy(net)
+        later.split()
+        there += [f"net.{name}" for name, _ in later.named_parameters()]
+    return there
+
+
+def check_moving(name: str, there: Sequence[str], stage: Stage) -> None:
     """What a stage says that it trains is there."""
-    there = [parameter for parameter, _ in method.named_parameters()]
     for wanted in stage.train:
         if not any(has_name(parameter, wanted) for parameter in there):
             parts = sorted({".".join(parameter.split(".")[:2]) for parameter in there})  # net.backbone, net.head, ...

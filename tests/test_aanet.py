@@ -52,10 +52,21 @@ def some_backbone(kind, **options):
     return trained_a_little(SHAPES[kind](**options))
 
 
+def network(kind="small"):
+    """As the plug-in has it built; three classes."""
+
+    def make(head, **options):
+        backbone = some_backbone(kind, **options)
+        return Network(backbone, head(backbone.dim))
+
+    net = AANet().net(make)(CosineHead)
+    net.head.grow(3)
+    return net
+
+
 def some_branches(kind, **options):
     """Two branches in float64 that have gone ways of their own."""
     branches = TwoBranches(some_backbone(kind, **options))
-    branches.split()
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in branches.parameters():
@@ -107,7 +118,9 @@ def test_every_net_of_images_has_levels_or_is_refused(name):
         return Network(backbone, head(backbone.dim))
 
     if issubclass(type(make(LinearHead).backbone), Levelled):
-        assert isinstance(AANet().net(make)(LinearHead).backbone, TwoBranches)
+        net = AANet().net(make)(LinearHead)
+        net.split()
+        assert isinstance(net.backbone, TwoBranches)
     else:
         with pytest.raises(UsageError, match="has no levels"):
             AANet().net(make)(LinearHead)
@@ -118,18 +131,19 @@ def test_every_net_of_images_has_levels_or_is_refused(name):
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_before_it_is_split_it_is_the_plain_network(kind):
-    plain, branched = some_backbone(kind), TwoBranches(some_backbone(kind))
-    assert torch.equal(branched(images()).pooled, plain(images()).pooled)
-    count = sum(p.numel() for p in branched.parameters())
-    assert count == sum(p.numel() for p in plain.parameters())
+    """Bit by bit and name by name, so that its first phase can be that of a run without the plug-in."""
+    plain, own = some_backbone(kind), network(kind).backbone
+    assert type(own) is type(plain)
+    assert plain.state_dict().keys() == own.state_dict().keys()
+    assert all(torch.equal(value, own.state_dict()[name]) for name, value in plain.state_dict().items())
 
 
 @pytest.mark.parametrize("last_relu", [True, False])
 @pytest.mark.parametrize("kind", SHAPES)
 def test_at_its_start_it_equals_the_single_network(kind, last_relu):
-    branched = TwoBranches(some_backbone(kind, last_relu=last_relu, maps=True))
-    before = branched(images())
-    branched.split()
+    plain = some_backbone(kind, last_relu=last_relu, maps=True)
+    before = plain(images())
+    branched = TwoBranches(plain)
     after = branched(images())
     assert branched.aggregation.tolist() == [0.5] * 3
     torch.testing.assert_close(after.pooled, before.pooled, rtol=0, atol=1e-6)
@@ -188,9 +202,9 @@ def test_a_scaled_convolution_multiplies_every_plane_of_its_filters(options):
 
 
 def test_two_branches_of_resnet32_have_as_many_parameters_as_published():
-    branched = TwoBranches(NETS["resnet32"](ImageShape()))
-    assert sum(p.numel() for p in branched.parameters()) == 466_256
-    branched.split()
+    plain = NETS["resnet32"](ImageShape())
+    assert sum(p.numel() for p in plain.parameters()) == 466_256
+    branched = TwoBranches(plain)
     named = dict(branched.named_parameters())
     scales = sum(p.numel() for name, p in named.items() if name.endswith(".scale"))
     count = sum(p.numel() for p in named.values())
@@ -200,33 +214,32 @@ def test_two_branches_of_resnet32_have_as_many_parameters_as_published():
 
 
 def test_a_second_split_changes_nothing():
-    branches = some_branches("small")
-    stable = branches.stable
-    branches.split()
-    assert branches.stable is stable
-    torch.testing.assert_close(branches.aggregation.float(), STABLE_SHARE)
+    net = network()
+    net.split()
+    branches = net.backbone
+    net.split()
+    assert net.backbone is branches
 
 
-def test_a_layout_has_one_branch_or_two():
-    one, two = TwoBranches(some_backbone("small")).double(), some_branches("small")
+def test_a_layout_says_whether_it_is_split():
+    one, two = network(), network()
+    assert layouts_of(one)[""] == {}
+    two.split()
+    with torch.no_grad():
+        two.backbone.aggregation.copy_(STABLE_SHARE)
     lay_out(one, layouts_of(two))
     one.load_state_dict(two.state_dict())
-    assert torch.equal(one.eval()(images(dtype=torch.float64)).pooled, two(images(dtype=torch.float64)).pooled)
-    single = TwoBranches(some_backbone("small"))
-    lay_out(two, layouts_of(single))
-    assert two.state_dict().keys() == single.state_dict().keys()
-    two.load_state_dict(single.state_dict())
+    assert torch.equal(one.eval()(images()).logits, two.eval()(images()).logits)
 
 
 def test_a_teacher_follows_when_its_network_is_split():
-    net = Network(TwoBranches(some_backbone("small")), CosineHead(64))
-    net.head.grow(3)
+    net = network()
     teacher = Teacher(net)
-    net.backbone.split()
+    net.split()
     with torch.no_grad():
         net.backbone.stable.convs[1].scale.mul_(1.5)
         net.backbone.aggregation.copy_(STABLE_SHARE)
-    assert teacher.net.backbone.layout() == {"branches": 1}
+    assert not teacher.net.is_split
     assert not torch.equal(teacher(images()).logits, net.eval()(images()).logits)
     teacher.refill(net)
     assert torch.equal(teacher(images()).logits, net(images()).logits)
@@ -392,7 +405,7 @@ def test_the_stable_filters_stay_where_the_first_phase_left_them(whole):
     first, second, last = (read_state(whole / f"phase-0{phase}" / "model").tensors for phase in (0, 1, 2))
     for place in range(3):
         name = f"convs.{place}.conv.weight"
-        assert torch.equal(last[f"net.backbone.stable.{name}"], first[f"net.backbone.plastic.convs.{place}.weight"])
+        assert torch.equal(last[f"net.backbone.stable.{name}"], first[f"net.backbone.convs.{place}.weight"])
         assert not torch.equal(last[f"net.backbone.plastic.convs.{place}.weight"], last[f"net.backbone.stable.{name}"])
         scale = f"net.backbone.stable.convs.{place}.scale"
         assert not torch.equal(last[scale], second[scale])
@@ -455,7 +468,7 @@ def test_the_first_phase_is_that_of_the_plain_method(as_published, tmp_path):
 
 def test_a_kept_model_is_loaded_with_both_branches(whole):
     model = bdr.load(whole)
-    assert model.net.backbone.layout() == {"branches": 2}
+    assert isinstance(model.net.backbone, TwoBranches)
     recorded = shares(lines(whole / "epochs.jsonl")[-1])
     assert model.net.backbone.aggregation.tolist() == pytest.approx(recorded, rel=1e-6)
 

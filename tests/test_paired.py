@@ -18,12 +18,10 @@ from bdr.nets.resnet_cifar import ResNet, resnet18, resnet32
 from bdr.types import ImageShape
 
 
-def branches(widths=(8, 40, 16), split=True, **options):
+def branches(widths=(8, 40, 16), **options):
     """Two branches that have gone different ways; of the three levels the second is too wide to be paired."""
     torch.manual_seed(0)
     net = TwoBranches(ResNet(widths, 2, **options))
-    if split:
-        net.split()
     for module in net.modules():
         if isinstance(module, ScaledConv):
             nn.init.normal_(module.scale, 1.0, 0.1)
@@ -33,9 +31,8 @@ def branches(widths=(8, 40, 16), split=True, **options):
             nn.init.uniform_(module.running_var, 0.5, 2.0)
     for parameter in net.plastic.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
-    if split:
-        net.aggregation.data = torch.tensor([0.3, 0.6, 0.45])[: net.depth]
-        net.aggregation.requires_grad_(True)
+    net.aggregation.data = torch.tensor([0.3, 0.6, 0.45])[: net.depth]
+    net.aggregation.requires_grad_(True)
     return net.double()
 
 
@@ -102,7 +99,6 @@ class Mine(TwoBranches):
     ("backbone", "paired"),
     [
         (branches, True),
-        (lambda: branches(split=False), False),
         (lambda: branches((48, 64)), False),
         (one_in_eval_mode, False),
         (lambda: Mine(ResNet((8, 16), 2)), False),

@@ -39,21 +39,17 @@ def lived_in(kept=1.0, **options):
     return net
 
 
-def branches(widths=(16, 24), split=True, **options):
+def branches(widths=(16, 24), **options):
     """Of the widths (8, 40, 16) the second is too wide to be one network with that of the other branch."""
     torch.manual_seed(0)
     net = TwoBranches(ResNet(widths, 2, **options))
-    if split:
-        net.split()
-        net.aggregation.data = torch.tensor([0.3, 0.6, 0.45])[: net.depth]
+    net.aggregation.data = torch.tensor([0.3, 0.6, 0.45])[: net.depth]
     return aged(net)
 
 
-def experts(count=3, widths=(16, 24), **options):
+def experts(widths=(16, 24), **options):
     torch.manual_seed(0)
-    net = Experts(ResNet(widths, 2, **options))
-    net.split(count)
-    return aged(net)
+    return aged(Experts(ResNet(widths, 2, **options), 3))
 
 
 @pytest.mark.parametrize("kept", [1.0, 0.6, 0.05])
@@ -73,9 +69,8 @@ def test_a_network_at_rest_says_the_same(kept, maps, last_relu):
 @pytest.mark.parametrize("maps", [False, True])
 @pytest.mark.parametrize("last_relu", [False, True])
 @pytest.mark.parametrize("widths", [(16, 32), (8, 40, 16), (48, 64)])
-@pytest.mark.parametrize("split", [False, True])
-def test_two_branches_at_rest_say_the_same(maps, last_relu, widths, split):
-    net = branches(widths, split, maps=maps, last_relu=last_relu)
+def test_two_branches_at_rest_say_the_same(maps, last_relu, widths):
+    net = branches(widths, maps=maps, last_relu=last_relu)
     x = torch.randn(3, 3, 8, 8, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(Resting(net, torch.float64)(x), net(x))
@@ -83,9 +78,8 @@ def test_two_branches_at_rest_say_the_same(maps, last_relu, widths, split):
 
 @pytest.mark.parametrize("maps", [False, True])
 @pytest.mark.parametrize("last_relu", [False, True])
-@pytest.mark.parametrize("count", [1, 3])
-def test_experts_at_rest_say_the_same(maps, last_relu, count):
-    net = experts(count, maps=maps, last_relu=last_relu)
+def test_experts_at_rest_say_the_same(maps, last_relu):
+    net = experts(maps=maps, last_relu=last_relu)
     x = torch.randn(3, 3, 8, 8, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(Resting(net, torch.float64)(x), net(x))
@@ -123,7 +117,7 @@ def branches_of_a_derived_one():
 
 
 def experts_of_a_derived_one():
-    return Experts(derived())
+    return Experts(derived(), 3)
 
 
 CAN_REST = [lived_in, branches, experts]

@@ -67,6 +67,21 @@ def test_a_first_phase_is_taken_from_an_equal_run_and_changes_nothing(runs, alon
     assert_equal(path, alone)
 
 
+@pytest.mark.parametrize("split", ["ucir+cwd+aanet", "ucir+cwd+tade"])
+def test_a_network_that_is_split_later_takes_the_first_phase_of_one_that_never_is_and_gives_its_own(
+    split, runs, alone, tmp_path
+):
+    heard = Phases()
+    taken = train(None, split, runs=runs, listener=heard)
+    assert heard.trained == [1, 2]
+    assert_equal(taken, train(tmp_path / "run", split, share=False))
+    other = tmp_path / "other"
+    train(None, split, runs=other, phases=1)
+    heard = Phases()
+    assert_equal(train(None, BDR, runs=other, listener=heard), alone)
+    assert heard.trained == [1, 2]
+
+
 def test_a_run_that_took_its_first_phase_does_not_hold_it_any_longer(runs, monkeypatch):
     heard = Loaded(monkeypatch)
     train(None, BDR, runs=runs, listener=heard, phases=2)

@@ -15,7 +15,7 @@ import bdr
 from bdr import api
 from bdr.errors import UsageError
 from bdr.losses import cosine_distance, cross_entropy
-from bdr.nets import NETS, CosineHead, ExpertHeads, Experts, Levelled, LinearHead, Network, Teacher
+from bdr.nets import NETS, CosineHead, Levelled, LinearHead, Network, Teacher
 from bdr.nets.base import Divisible, Level, lay_out, layouts_of
 from bdr.nets.resnet_cifar import ResNet
 from bdr.nets.small import SmallNet
@@ -38,7 +38,7 @@ def single_network(kind="resnet", head="cosine", **options):
     """In float64, with batch norm that knows other statistics than those that it starts with."""
     torch.manual_seed(0)
     backbone = SHAPES[kind](**options)
-    net = Network(Experts(backbone), ExpertHeads(HEADS[head](backbone.dim))).double()
+    net = TADE().net(lambda head: Network(backbone, head(backbone.dim)))(HEADS[head]).double()
     net.head.grow(3)
     net.head.grow(2)
     with torch.no_grad():
@@ -46,9 +46,8 @@ def single_network(kind="resnet", head="cosine", **options):
     return net.eval()
 
 
-def split(net, count=3):
-    net.backbone.split(count)
-    net.head.split(count)
+def split(net):
+    net.split()
     return net
 
 
@@ -80,10 +79,8 @@ def alone(net, place):
 @pytest.mark.parametrize("head", HEADS)
 def test_before_it_is_split_it_is_the_plain_network(kind, head):
     net = single_network(kind, head)
-    ours, plain = net(images()), alone(net, 0)(images())
-    assert torch.equal(ours.logits, plain.logits)
-    assert torch.equal(ours.features, plain.features)
-    assert ours.experts is None
+    assert (type(net.backbone), type(net.head)) == (type(SHAPES[kind]()), HEADS[head])
+    assert net(images()).experts is None
     assert net.head.classes == 5
 
 
@@ -129,7 +126,7 @@ def test_three_experts_of_resnet18_have_its_last_stage_and_the_head_three_times(
     plain = NETS["resnet18"](ImageShape())
     last = sum(p.numel() for p in plain.stages[-1].parameters())
     whole = sum(p.numel() for p in plain.parameters())
-    net = Network(Experts(plain), ExpertHeads(CosineHead(plain.dim)))
+    net = TADE().net(lambda head: Network(plain, head(plain.dim)))(CosineHead)
     net.head.grow(60)
     head = 60 * 512 + 1
     assert sum(p.numel() for p in net.parameters()) == whole + head
@@ -140,7 +137,7 @@ def test_three_experts_of_resnet18_have_its_last_stage_and_the_head_three_times(
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_a_last_level_on_its_own_is_the_last_level(kind):
-    plain = single_network(kind).backbone.plain
+    plain = single_network(kind).backbone
     x = images()
     for index in range(plain.depth - 1):
         x = plain.level(index, x).x
@@ -159,17 +156,15 @@ def test_a_second_split_changes_nothing():
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in before.items())
 
 
-def test_a_layout_has_one_expert_or_three():
+def test_a_layout_says_whether_there_are_experts():
     one, three = single_network(), some_experts()
+    assert layouts_of(one)[""] == {}
     lay_out(one, layouts_of(three))
     one.load_state_dict(three.state_dict())
     assert torch.equal(one(images()).experts, three(images()).experts)
     parts = list(three.modules())
     lay_out(three, layouts_of(one))
     assert all(before is after for before, after in zip(parts, three.modules(), strict=True))
-    lay_out(three, layouts_of(single_network()))
-    three.load_state_dict(single_network().state_dict())
-    assert torch.equal(three(images()).logits, single_network()(images()).logits)
 
 
 def test_a_teacher_follows_when_its_network_is_split():
@@ -184,14 +179,13 @@ def test_a_teacher_follows_when_its_network_is_split():
 def test_a_backbone_compiles_once_as_one_network_and_once_as_three():
     torch._dynamo.reset()
     limits = {"recompile_limit": 2, "fail_on_recompile_limit_hit": True}
-    net = single_network().backbone.train()
+    net = single_network().train()
     with torch._dynamo.config.patch(**limits):
-        net.compile(fullgraph=True, backend="eager")
-        for _ in range(2):
-            assert net(images()).pooled.shape == (5, 8)
-        net.split(3)
-        for _ in range(2):
-            assert net(images()).pooled.shape == (5, 24)
+        for width in (8, 24):
+            net.backbone.compile(fullgraph=True, backend="eager")
+            for _ in range(2):
+                assert net.backbone(images()).pooled.shape == (5, width)
+            net.split()
 
 
 # Heads that are asked by verbs
@@ -514,15 +508,15 @@ def test_the_first_phase_is_that_of_the_plain_method(whole, tmp_path):
     assert lines(whole / "phase-00" / "memory.json") == lines(plain / "phase-00" / "memory.json")
 
 
-def test_a_first_phase_is_not_shared_with_a_network_of_other_parts(tmp_path):
+def test_a_first_phase_is_shared_with_runs_that_have_no_experts(tmp_path):
     runs = tmp_path / "runs"
     keys = {plan(runs / what, what, runs=runs).experiment.shared for what in ("ucir+cwd", "ucir+cwd+la", WHAT)}
-    assert len(keys) == 2
+    assert len(keys) == 1
 
 
 def test_a_kept_model_is_loaded_with_all_experts(whole):
     model = bdr.load(whole)
-    assert model.net.backbone.layout() == model.net.head.layout() == {"experts": 3}
+    assert (len(model.net.backbone.others), len(model.net.head.heads)) == (2, 3)
 
 
 @pytest.mark.parametrize("what", ["wa+tade", "e2e+tade", "ucir+tade"])

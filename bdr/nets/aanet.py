@@ -1,12 +1,10 @@
-"""The network of AANet: one branch at first, later a stable and a plastic one, whose levels are mixed."""
+"""The network of AANet after its first phase: a stable and a plastic branch, whose levels are mixed."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from bdr.nets.base import Level, Levelled
@@ -40,42 +38,22 @@ def scale_convolutions(module: nn.Module) -> None:
 
 
 class TwoBranches(Levelled):
-    """A backbone that can be split into two copies: level l is a_l stable_l + (1 - a_l) plastic_l of the level before.
+    """Two copies of a backbone: level l is a_l stable_l + (1 - a_l) plastic_l of the level before.
 
-    Before it is split it is the plain backbone. The a_l, `aggregation`, rest unless a stage names them.
+    They start equal, and so do their shares: the a_l, `aggregation`, which rest unless a stage names them.
     """
-
-    stable: Levelled | None
 
     def __init__(self, plain: Levelled) -> None:
         super().__init__()
         self.dim, self.depth, self.keeps_maps = plain.dim, plain.depth, plain.keeps_maps
         self.plastic = plain
-        self.stable = None
-        self.aggregation = nn.Parameter(torch.empty(0), requires_grad=False)  # (levels,) once it is split
-
-    def split(self) -> None:
-        """The two branches start equal, and so do their shares. What is split already stays as it is."""
-        if self.stable is None:
-            self.stable = copy.deepcopy(self.plastic)
-            scale_convolutions(self.stable)
-            self.aggregation = nn.Parameter(self.aggregation.data.new_full((self.depth,), 0.5), requires_grad=False)
-
-    def layout(self) -> dict[str, Any]:
-        return {"branches": 1 if self.stable is None else 2}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        if layout["branches"] == 2:
-            self.split()
-        elif self.stable is not None:
-            self.stable = None
-            self.aggregation = nn.Parameter(self.aggregation.data[:0].clone(), requires_grad=False)
+        self.stable = copy.deepcopy(plain)
+        scale_convolutions(self.stable)
+        shares = next(plain.parameters()).data.new_full((self.depth,), 0.5)
+        self.aggregation = nn.Parameter(shares, requires_grad=False)
 
     def level(self, index: int, x: Tensor, gates: Sequence[Tensor] | None = None) -> Level:
-        plastic = self.plastic.level(index, x)
-        if self.stable is None:
-            return plastic
-        return self.mixed(index, self.stable.level(index, x), plastic)
+        return self.mixed(index, self.stable.level(index, x), self.plastic.level(index, x))
 
     def mixed(self, index: int, stable: Level, plastic: Level) -> Level:
         share = self.aggregation[index]

@@ -158,17 +158,37 @@ H = TypeVar("H", bound=Head)
 N = TypeVar("N", bound=nn.Module)
 
 
-class Network(nn.Module, Generic[H]):
-    """A backbone in the precision of the run, and a head in float32."""
+class Network(Resumable, Generic[H]):
+    """A backbone in the precision of the run, and a head in float32.
+
+    A plug-in may have it split after the first phase, into branches or experts: `splitting` puts them into the places
+    of what there was. Until then it is the plain network, and can be taken from runs that have no such plug-in.
+    """
 
     backbone: Backbone
     head: H
+    splitting: Callable[[Network[Any]], None] | None
 
     def __init__(self, backbone: Backbone, head: H) -> None:
         super().__init__()
         self.backbone, self.head = backbone, head
         self.precision: torch.dtype | None = None  # set by the engine: bfloat16, or None for plain float32
         self.tf32 = False  # set by the engine: whether convolutions in float32 may be those of TensorFloat-32
+        self.splitting, self.is_split = None, False
+
+    def split(self) -> None:
+        """What is split already stays as it is."""
+        if not self.is_split:
+            assert self.splitting is not None, "the network was built without a plug-in that splits it"
+            self.splitting(self)
+            self.is_split = True
+
+    def layout(self) -> dict[str, Any]:
+        return {"split": True} if self.is_split else {}
+
+    def lay_out(self, layout: dict[str, Any]) -> None:
+        if layout.get("split"):
+            self.split()
 
     def forward(self, x: Tensor) -> Outputs:
         with torch.autocast(x.device.type, dtype=self.precision or torch.bfloat16, enabled=self.precision is not None):

@@ -1,8 +1,8 @@
-"""A network that becomes several experts: they share the early levels; each has its own last one, and its own head.
+"""A network of several experts: they share the early levels; each has its own last one, and its own head.
 
-It is the plain network until it is split. Then all experts start as copies of it, the first one being what was there.
-Their features stand side by side, each expert's at unit length: so the cosine of two such rows is the mean of the
-experts' cosines, and the squared distance of two the sum of theirs.
+All start as copies of the plain network, the first one being what was there. Their features stand side by side, each
+expert's at unit length: so the cosine of two such rows is the mean of the experts' cosines, and the squared distance of
+two the sum of theirs.
 """
 
 from __future__ import annotations
@@ -19,29 +19,13 @@ from bdr.types import Outputs
 
 
 class Experts(Backbone):
-    """A backbone whose last level can be there several times. Features are those of all experts, one after another."""
+    """A backbone whose last level is there several times. Features are those of all experts, one after another."""
 
-    def __init__(self, plain: Divisible) -> None:
+    def __init__(self, plain: Divisible, count: int) -> None:
         super().__init__()
+        self.dim = count * plain.dim
         self.plain = plain  # shared levels, and the first expert's
-        self.others = nn.ModuleList()
-
-    @property
-    def dim(self) -> int:  # type: ignore[override]
-        return (1 + len(self.others)) * self.plain.dim
-
-    def split(self, count: int) -> None:
-        """So many experts that start equal. What is split already stays as it is."""
-        if not len(self.others):
-            self.others.extend(self.plain.last_level() for _ in range(count - 1))
-
-    def layout(self) -> dict[str, Any]:
-        return {"experts": 1 + len(self.others)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        if layout != self.layout():
-            self.others = nn.ModuleList()
-            self.split(layout["experts"])
+        self.others = nn.ModuleList(plain.last_level() for _ in range(count - 1))
 
     def forward(self, x: Tensor) -> Features:
         last = self.plain.depth - 1
@@ -54,9 +38,9 @@ class Experts(Backbone):
 class ExpertHeads(Head):
     """The classifiers of all experts. What a method asks of its head, each of them does; logits are their mean."""
 
-    def __init__(self, first: Head) -> None:
+    def __init__(self, first: Head, count: int) -> None:
         super().__init__()
-        self.heads = nn.ModuleList([first])
+        self.heads = nn.ModuleList([first, *(copy.deepcopy(first) for _ in range(count - 1))])
 
     def each(self) -> list[Any]:
         return list(self.heads)
@@ -64,11 +48,6 @@ class ExpertHeads(Head):
     @property
     def classes(self) -> int:
         return int(self.each()[0].classes)
-
-    def split(self, count: int) -> None:
-        """So many that start equal. What is split already stays as it is."""
-        if len(self.heads) == 1:
-            self.heads.extend(copy.deepcopy(self.heads[0]) for _ in range(count - 1))
 
     def grow(self, count: int) -> None:
         for head in self.each():
@@ -95,14 +74,6 @@ class ExpertHeads(Head):
         for head, part in zip(self.each(), directions.chunk(len(self.heads), 1), strict=True):
             head.imprint(F.normalize(part))
 
-    def layout(self) -> dict[str, Any]:
-        return {"experts": len(self.heads)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        if layout != self.layout():
-            self.heads = nn.ModuleList([self.heads[0]])
-            self.split(layout["experts"])
-
     def opinions(self, features: Tensor) -> tuple[Tensor, Tensor | float]:
         """(E, B, K) logits of the experts, and the mean of their scales."""
         parts = features.chunk(len(self.heads), 1)
@@ -114,8 +85,6 @@ class ExpertHeads(Head):
         return logits.mean(0), scale
 
     def read(self, seen: Features) -> Outputs:
-        if len(self.heads) == 1:
-            return self.each()[0].read(seen)
         experts, scale = self.opinions(seen.pooled)
         unit = F.normalize(seen.pooled.unflatten(1, (len(self.heads), -1)), dim=2)
         return Outputs(experts.mean(0), unit.flatten(1), scale, experts=experts)

@@ -27,16 +27,16 @@ from bdr.plugins.base import Plugin
 from bdr.types import Phase, Stage
 
 
-def branches_of(net: nn.Module) -> TwoBranches:
-    found = net.get_submodule("backbone")
-    assert isinstance(found, TwoBranches), "the network was built without `AANet.net`"
-    return found
+def into_branches(net: Network[Any]) -> None:
+    assert isinstance(net.backbone, Levelled)
+    net.backbone = TwoBranches(net.backbone)
 
 
 class AANet(Plugin):
     role = "net"
     needs_exemplars = True  # the balanced draw has as many images of a new class as of an old one
     adds_parameters = True
+    splits = True
 
     def __init__(self, aggregation_lr: float = 1e-8) -> None:
         super().__init__()
@@ -52,14 +52,17 @@ class AANet(Plugin):
                     f"'{self.name}' mixes two branches level by level, and {kind} has no levels: use --net resnet18, "
                     "resnet32 or small, or derive your own from bdr.nets.Levelled"
                 )
-            net.backbone = TwoBranches(net.backbone)
+            net.splitting = into_branches
             return net
 
         return make_branched
 
+    def acts(self, phase: Phase, stage: Stage) -> bool:
+        return not phase.first
+
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        if not phase.first:
-            branches_of(net).split()
+        assert isinstance(net, Network)
+        net.split()
 
     def stages(self, phase: Phase, stages: list[Stage]) -> list[Stage]:
         if phase.first:
@@ -74,4 +77,6 @@ class AANet(Plugin):
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
         """The share of the stable branch in each level."""
-        return {f"level_{place}": share for place, share in enumerate(branches_of(net).aggregation.detach(), 1)}
+        branches = net.get_submodule("backbone")
+        assert isinstance(branches, TwoBranches)
+        return {f"level_{place}": share for place, share in enumerate(branches.aggregation.detach(), 1)}

@@ -21,6 +21,7 @@ class Plugin(Resumable):
     role: str | None = None  # "prior" | "draw" | "net": at most one plug-in of each, checked before training
     needs_exemplars = False  # refused with a memory that holds none
     adds_parameters = False  # to the network, after the first phase; refused with a method that counts them
+    splits = False  # what it does to the network is `Network.split`, after the first phase: it is the plain one before
     mixes = False  # its `batch` makes mixtures (B, K) of targets: refused beside what takes ids alone
     soft_targets = True  # it takes mixtures of classes as well as ids
     needs_softmax = False  # it adds to the logits that classes compete by; refused where they do not

@@ -14,7 +14,7 @@ three logits. Offsets are centred, ln(K psi), as everywhere: a flat psi is no of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +47,15 @@ def expert_offsets(count: Tensor, tau: float) -> Tensor:
     return torch.stack([torch.zeros_like(psi), forward, forward - tau * backward])
 
 
+def into_experts(net: Network[Any]) -> None:
+    """To a method, what it finds is still the head that it asked for."""
+    assert isinstance(net.backbone, Divisible)
+    net.backbone, net.head = Experts(net.backbone, EXPERTS), ExpertHeads(net.head, EXPERTS)
+
+
 class TADE(Prior):
     adds_parameters = True
+    splits = True
     weighs = True  # three losses are no likelihood
     offsets: Tensor  # (3, K)
 
@@ -68,8 +75,7 @@ class TADE(Prior):
         def make_experts(head: Callable[[int], H], **options: Any) -> Network[H]:
             net = make(head, **options)
             self.check(net)
-            net.backbone = Experts(cast(Divisible, net.backbone))
-            net.head = cast(H, ExpertHeads(net.head))  # to a method, it is the head that was asked for
+            net.splitting = into_experts
             return net
 
         return make_experts
@@ -91,11 +97,8 @@ class TADE(Prior):
             )
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        backbone, head = net.get_submodule("backbone"), net.get_submodule("head")
-        assert isinstance(backbone, Experts), "the network was built without `TADE.net`"
-        assert isinstance(head, ExpertHeads), "the head was built without `TADE.net`"
-        backbone.split(EXPERTS)
-        head.split(EXPERTS)
+        assert isinstance(net, Network)
+        net.split()
         self.offsets = expert_offsets(census.counts, self.tau)
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:

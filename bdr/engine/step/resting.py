@@ -101,7 +101,7 @@ def told(net: nn.Module, x: Tensor, make: MakeFolded) -> Features:
 
 
 def level_told(net: Levelled, index: int, x: Tensor, make: MakeFolded) -> Level:
-    if not isinstance(net, TwoBranches) or net.stable is None:
+    if not isinstance(net, TwoBranches):
         return plain_in(net).level(index, x, make=make)
     if is_narrow(net, index):
         return paired_level(net, index, x, make)
