@@ -389,9 +389,10 @@ def test_what_is_left_out_of_a_class_is_told_and_what_is_hidden_is_not(folder):
     paint(ant / "more" / "9.png")
     (ant / "empty").mkdir()
     (ant / "notes.txt").write_text("no picture")
+    (ant / "IMG_0001").write_text("perhaps a picture")
     (ant / "._0.png").write_text("what a Mac leaves on other disks")
     assert [each for each in warned(folder) if "left out" in each] == [
-        f"{ant}: files ending in .txt are left out",
+        f"{ant}: files ending in .txt and without an ending are left out",
         f"{ant}: pictures in folders below it are left out (more): put them beside the others",
     ]
 

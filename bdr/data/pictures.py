@@ -184,9 +184,11 @@ def picture_files(folder: Path) -> list[Path]:
 def say_what_is_left_out(folder: Path) -> None:
     """Files of other kinds, and pictures that lie deeper; what is hidden is meant to be."""
     seen = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    endings = {path.suffix for path in seen if path.is_file() and not is_picture(path)} - {""}
-    if endings:
-        warnings.warn(f"{folder}: files ending in {', '.join(sorted(endings))} are left out", stacklevel=2)
+    others = [path for path in seen if path.is_file() and not is_picture(path)]
+    kinds = [f"ending in {', '.join(ends)}"] if (ends := sorted({path.suffix for path in others} - {""})) else []
+    kinds += ["without an ending"] if any(not path.suffix for path in others) else []
+    if kinds:
+        warnings.warn(f"{folder}: files {' and '.join(kinds)} are left out", stacklevel=2)
     deeper = sorted(path.name for path in seen if path.is_dir() and holds_pictures(path))
     if deeper:
         warnings.warn(
