@@ -3,6 +3,7 @@
     from bdr import BDR                      the module alone, for a training loop of one's own
     bdr.run("ucir+cwd+bdr", data="digits")   a whole run; the same as on the command line
     bdr.extend(RUN, data=data)               further classes for a finished run
+    bdr.keep(RUN, "folder")                  the old pictures that later extensions need, and no others
     bdr.predict(RUN, "folder")               what its model says of pictures
     bdr.export(RUN, "model.onnx")            its model as a file that needs no bdr
     bdr.load(RUN, phase=3)                   the trained module of a run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from bdr.balance import BDR
     from bdr.data.images import DataSet
     from bdr.data.sets import from_arrays
+    from bdr.keeping import keep
     from bdr.methods import Method
     from bdr.plugins import Plugin
 
@@ -36,6 +38,7 @@ HOMES = {
     "export": "bdr.api",
     "extend": "bdr.api",
     "from_arrays": "bdr.data.sets",
+    "keep": "bdr.keeping",
     "load": "bdr.api",
     "predict": "bdr.api",
     "resume": "bdr.api",
@@ -53,6 +56,7 @@ __all__ = [
     "export",
     "extend",
     "from_arrays",
+    "keep",
     "load",
     "predict",
     "resume",

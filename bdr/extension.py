@@ -131,12 +131,7 @@ def data_of(run: Run, config: Config) -> DataSet:
 def new_classes(run: Run, data: DataSet) -> list[str]:
     """Those that the run does not know: what it planned and did not come to first, then as the data set has them."""
     known = classes_known(run)
-    if lost := [name for name in known if name not in data.classes]:
-        raise UsageError(
-            f"the data has no class {shortened(lost)}, and {run.path} knows {len(known)} classes that must all be "
-            f"there, each with its exemplars and its test images; there are {shortened(data.classes)}: add what is "
-            "missing"
-        )
+    refuse_lost_classes(run, data)
     planned = [name for name in run.info["classes"][len(known) :] if name in data.classes]
     new = [*planned, *(name for name in data.classes if name not in known and name not in planned)]
     if not new:
@@ -145,6 +140,16 @@ def new_classes(run: Run, data: DataSet) -> list[str]:
             "further ones (a folder each), or name another place with --root"
         )
     return new
+
+
+def refuse_lost_classes(run: Run, data: DataSet) -> None:
+    known = classes_known(run)
+    if lost := [name for name in known if name not in data.classes]:
+        raise UsageError(
+            f"the data has no class {shortened(lost)}, and {run.path} knows {len(known)} classes that must all be "
+            f"there, each with its exemplars and its test images; there are {shortened(data.classes)}: add what is "
+            "missing"
+        )
 
 
 def check_images(run: Run, data: DataSet) -> None:

@@ -91,6 +91,7 @@ RULES = {
         },
         "bdr.readouts",
     },
+    "keeping": {"bdr.data", "bdr.records", "bdr.config", "bdr.loading", "bdr.extension", "bdr.rereading"},
     "readouts": {"bdr.methods", "bdr.records", "bdr.config", "bdr.parts"},
     "trained": {"bdr.types", "bdr.methods", "bdr.records"},
     "exporting": {"bdr.types", "bdr.methods", "bdr.engine.step", "bdr.records", "bdr.describe"},
@@ -121,12 +122,12 @@ RULES = {
             "bdr.trained",
         },
     },
-    "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins"},
+    "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.keeping", "bdr.methods", "bdr.plugins"},
     "commands": {
         *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
         *{"bdr.types", "bdr.records", "bdr.report", "bdr.trackers"},
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
-        *{"bdr.plan", "bdr.begun", "bdr.extension", "bdr.readouts"},
+        *{"bdr.plan", "bdr.begun", "bdr.extension", "bdr.keeping", "bdr.readouts"},
     },
     "sweep": {
         *{"bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.overrides", "bdr.recipes", "bdr.describe"},

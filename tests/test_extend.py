@@ -509,19 +509,82 @@ def test_folders_that_were_added_are_learned_in_further_phases(pictures):
     assert "already done" in typed("extend", "first", "--step", 1, "--out", "second")[1]
 
 
-def test_what_the_page_says_to_keep_of_old_images_is_all_that_an_extension_needs(pictures):
-    page = (Path(__file__).resolve().parents[1] / "docs" / "commands" / "extend.md").read_text()
-    values = {}
-    exec(re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1], values)
+def keep_first(to="less", *more):
+    """What `bdr keep` answers for a run over the three classes."""
     typed("run", "ucir+bdr", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
-    values["copy_exemplars"]("first", "mine", "less")
-    assert len(list(Path("less/train").rglob("*.png"))) < len(list(Path("mine/train").rglob("*.png")))
-    shutil.copytree("mine/test", "less/test")
-    for root in ("mine", "less"):
-        for kind in ("train", "test"):
-            paint(Path(root) / kind / "ant", 200)
+    return typed("keep", "first", to, *more)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_is_kept_of_old_pictures_is_all_that_an_extension_needs(pictures, apart):
+    if not apart:  # every fifth picture of a class is for testing
+        shutil.rmtree("mine/test")
+        shutil.move("mine/train", "flat")
+        shutil.rmtree("mine")
+        shutil.move("flat", "mine")
+    code, said, _ = keep_first()
+    assert code == 0
+    assert "bdr extend first --root less" in said
+    assert len(list(Path("less").rglob("*.png"))) < len(list(Path("mine").rglob("*.png")))
+    assert not list(Path().glob("*.partial"))
+    folders = {"mine": ["mine/train", "mine/test"] if apart else ["mine"], "less": ["less/train", "less/test"]}
+    for kinds in folders.values():
+        for kind in kinds:
+            paint(Path(kind) / "ant", 200)
+    if not apart:  # of the new class, too, the same pictures are for testing
+        for picture in sorted(Path("mine/ant").iterdir()):
+            is_test = picture in sorted(Path("mine/ant").iterdir())[1::5]
+            Path("less", "train" if is_test else "test", "ant", picture.name).unlink()
+    for root in folders:
         assert typed("extend", "first", "--root", root, "--out", f"of-{root}")[0] == 0
     assert comparable(Path("of-less"))["model"] == comparable(Path("of-mine"))["model"]
+
+
+def test_pictures_are_kept_from_where_they_are_now_and_of_an_extended_run_too(pictures):
+    typed("run", "ucir+bdr", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    for kind in ("train", "test"):
+        paint(pictures / kind / "ant", 200)
+    assert typed("extend", "first", "--out", "second")[0] == 0
+    shutil.move("mine", "yours")
+    assert "name it with --root" in typed("keep", "second", "less")[2]
+    assert typed("keep", "second", "less", "--root", "yours")[0] == 0
+    assert {path.name for path in Path("less/train").iterdir()} == {"ant", "bee", "fly", "wasp"}
+
+
+def test_pictures_that_are_others_now_are_not_kept(pictures):
+    typed("run", "ucir+bdr", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
+    name = exemplars(Path("first"))["bee"][0]["name"]
+    Image.new("RGB", (8, 8)).save(pictures / "train" / "bee" / name)
+    code, _, said = typed("keep", "first", "less")
+    assert code == 2
+    assert f"of the exemplars of first, 1 has other pixels now (bee/{name}" in said
+    (pictures / "train" / "bee" / name).unlink()
+    assert f"1 is not among the training images (bee/{name}" in typed("keep", "first", "less")[2]
+    shutil.rmtree(pictures / "train" / "bee")
+    assert "class" in typed("keep", "first", "less")[2]
+    assert not list(Path().glob("less*"))
+
+
+def test_pictures_are_kept_in_a_folder_of_their_own(pictures):
+    Path("less").mkdir()
+    assert keep_first()[0] == 0  # an empty one will do
+    code, _, said = typed("keep", "first", "less")
+    assert code == 2
+    assert "less is there already" in said
+    code, _, said = typed("keep", "first", "mine/train/kept")
+    assert code == 2
+    assert "a folder outside of it" in said
+
+
+def test_only_pictures_of_runs_with_exemplars_can_be_kept(pictures, six):
+    assert "only folders of pictures" in typed("keep", six, "less")[2]
+    for name, more, why in (
+        ("lwf", ("--memory", "0"), "'lwf' keeps none"),
+        ("ucir", ("--val", "0.2"), "holds out 0.2 of its training images by their place"),
+    ):
+        typed("run", name, "--data", "imagefolder", "--root", "mine", *SHORT, *more, "--out", name)
+        code, _, said = typed("keep", name, "less")
+        assert (code, why in said) == (2, True), said
 
 
 def test_the_three_commands_of_the_readme_work(pictures):

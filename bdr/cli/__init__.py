@@ -19,7 +19,7 @@ from bdr.cli.hints import Hinting
 from bdr.cli.looking import evaluate, export, figure, log, predict, report, show, watch
 from bdr.cli.papers import reproduce, table
 from bdr.cli.training import compare, demo, extend, resume, run, sweep
-from bdr.cli.upkeep import clean, data_fetch, data_verify, doctor, list_
+from bdr.cli.upkeep import clean, data_fetch, data_verify, doctor, keep, list_
 from bdr.errors import BdrError, UsageError
 from bdr.version import __version__
 
@@ -28,6 +28,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": run,
     "resume": resume,
     "extend": extend,
+    "keep": keep,
     "show": show,
     "report": report,
     "figure": figure,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bdr.cli.options import RunsFolder
+from bdr.cli.options import Root, RunsFolder
 
 
 class Listing(StrEnum):
@@ -34,6 +34,20 @@ def doctor() -> None:
     from bdr.commands.upkeep import examine
 
     examine()
+
+
+def keep(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run, as printed by bdr run.")],
+    to: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder: DIR/train gets exemplars, DIR/test tests.")],
+    root: Root = None,
+) -> None:
+    """Copy the pictures that later extensions of a run need, its exemplars and tests, into a folder by itself.
+
+    For example: bdr keep RUN small, and later, with folders of new classes beside them: bdr extend RUN --root small
+    """
+    from bdr.commands.upkeep import keep_pictures
+
+    keep_pictures(run, to, root)
 
 
 def clean(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -70,6 +71,19 @@ def examine() -> None:
     for mark, name, about in findings():
         table.add_row(mark, name, escape(about))  # 'bdr[report]' is no markup
     out.print(table)
+
+
+def keep_pictures(run: Path, to: Path, root: Path | None) -> None:
+    from bdr.keeping import keep
+
+    kept = keep(run, to, root)
+    extend = shlex.join(["bdr", "extend", str(run), "--root", str(to)])
+    out.print(
+        f"{kept.exemplars} exemplars and {kept.tests} test images of {kept.classes} classes are in {to}; with a folder "
+        f"for each new class in {to / 'train'} and {to / 'test'}, type: {extend}",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def clean_runs(folders: Sequence[Path], yes: bool) -> None:
