@@ -13,6 +13,7 @@ import numpy as np
 
 from bdr.errors import unknown
 
+LEAST_STEPS = 5  # in a window: the loss of one batch tells of that batch
 Boundaries = Sequence[Sequence[int]]  # (old, seen) of each phase: classes [old, seen) arrive in it
 
 SCALARS = (
@@ -210,6 +211,11 @@ def steps_per_epoch(run: Recorded, phase: int, otherwise: int = 1) -> int:
     """Of a phase's first stage, as recorded when it ended."""
     line = next((line for line in run.phases if line["phase"] == phase), {})
     return int(line.get("steps_per_epoch") or otherwise)
+
+
+def short_window(steps_per_epoch: int) -> int:
+    """A quarter of an epoch: destruction takes less than an epoch, whose mean comes too late. Five steps at least."""
+    return min(steps_per_epoch, max(LEAST_STEPS, -(-steps_per_epoch // 4)))
 
 
 def by_step(run: Recorded, phase: int, name: str) -> np.ndarray:

@@ -61,7 +61,8 @@ def write_analysis(path, rng, phases, balanced, images=10):
         noise = rng.lognormal(0, 0.2, (2, STEPS)).astype(np.float32)
         new = noise[0] * (1.5 if balanced else 6)
         new[3] = np.nan  # a batch without images of new classes
-        series |= {f"phase-{phase:02d}/gradient_old": noise[1], f"phase-{phase:02d}/gradient_new": new}
+        of_phase = {"gradient_old": noise[1], "gradient_new": new, "ce_new": np.ones_like(new)}
+        series |= {f"phase-{phase:02d}/{name}": values for name, values in of_phase.items()}
     (path / "analysis.npz").write_bytes(to_npz(series))
 
 

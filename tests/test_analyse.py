@@ -21,17 +21,19 @@ from bdr.engine.analyse import (
     copied,
     gradient_norms,
     is_due,
+    new_loss,
     principal_axes,
     spread_evenly,
+    watches_of,
 )
 from bdr.engine.listen import EpochLog, Listener
-from bdr.engine.objective import Objective, old_loss
+from bdr.engine.objective import Objective
 from bdr.errors import UsageError
 from bdr.methods import METHODS
-from bdr.metrics import first_stage, moving_mean
+from bdr.metrics import first_stage, moving_mean, short_window
 from bdr.nets import LinearHead
 from bdr.records import Run, RunWriter
-from bdr.records.steps import GRADIENTS
+from bdr.records.steps import CE_NEW, GRADIENTS
 from bdr.types import Outputs, Phase, Stage
 
 LATER = Phase(1, 2, 4)
@@ -100,9 +102,10 @@ def test_the_losses_on_test_images_are_those_of_the_model_that_was_kept(tmp_path
 def highest_look(run, phase):
     """After how many steps the records have the highest moving mean, of those that are looked at."""
     steps = run.phases[phase]["steps_per_epoch"]
-    means = moving_mean(first_stage(run, phase, "distillation")[: 2 * steps], steps)
-    looked = [step for step in range(steps, 2 * steps + 1) if step % steps == 0 or is_due(step - steps, steps)]
-    return max(looked, key=lambda step: means[step - steps])
+    window = short_window(steps)
+    means = moving_mean(first_stage(run, phase, "distillation")[: 2 * steps], window)
+    looked = [step for step in range(window, 2 * steps + 1) if step % steps == 0 or is_due(step % steps, steps)]
+    return max(looked, key=lambda step: means[step - window])
 
 
 def test_snapshots_hold_the_same_images_at_every_moment(whole):
@@ -233,7 +236,7 @@ def test_a_mixture_belongs_to_both_parts_by_its_shares():
 
 
 def analysed(world, stage):
-    return Objective(world.method, world.plugins, world.phase, stage, (old_loss, gradient_norms))
+    return Objective(world.method, world.plugins, world.phase, stage, watches_of(0, analysed=True))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -245,9 +248,20 @@ def test_every_method_can_be_analysed(method):
     batch = world.batch()
     _, out = objective.terms(batch)
     found = objective.watched(out, batch)
-    assert set(found) == {"ce_old", *GRADIENTS}
+    assert set(found) == {"ce_old", CE_NEW, *GRADIENTS}
     assert not any(value.requires_grad for value in found.values())
     assert found["gradient_new"] > 0
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_loss_of_new_samples_is_that_of_a_plain_loop(mixed):
+    out, y = Outputs(torch.randn(6, 4), torch.randn(6, 5)), torch.tensor([0, 3, 2, 1, 3, 0])
+    whole = F.one_hot(y, 4).float()
+    y = (whole + whole.roll(1, 0)) / 2 if mixed else y
+    shares = y if mixed else whole
+    new = shares[:, 2:].sum(1)
+    losses = torch.stack([-(shares[i] * out.logits[i].log_softmax(0)).sum() for i in range(6)])
+    assert new_loss(objective_of(), out, y)["ce_new"] == pytest.approx(float((new * losses).sum() / new.sum()))
 
 
 # No engine compiles what is watched: where this is skipped, every run is analysed all the same.
@@ -277,7 +291,7 @@ def test_an_analysed_step_is_captured_and_none_of_it_is_read_by_the_host(monkeyp
     torch._dynamo.reset()
     monkeypatch.setattr(World, "objective", analysed)
     eager, names = losses_of("eager", "cuda", steps=20, precision="bf16")
-    assert names[-2:] == GRADIENTS
+    assert set(names[-3:]) == {CE_NEW, *GRADIENTS}
     assert unread("cuda").mode
     for engine in ("compile", "graph"):
         values, same = losses_of(engine, "cuda", steps=20, precision="bf16")
@@ -310,7 +324,7 @@ def train_on(net):
 @pytest.mark.parametrize(
     ("name", "distillation"), [("ce_old", None), ("ce_old", "less_forget"), ("less_forget", "less_forget")]
 )
-def test_the_peak_is_the_highest_mean_of_an_early_epoch(name, distillation):
+def test_the_peak_is_the_highest_mean_in_early_epochs(name, distillation):
     seen, features = snapshots(distillation=distillation), []
     seen.start()
     for epoch, values in enumerate([[1, np.nan], [5, 3], [0, 7], [9, 9]]):
@@ -323,23 +337,38 @@ def test_the_peak_is_the_highest_mean_of_an_early_epoch(name, distillation):
     np.testing.assert_array_equal(found["peak_features"], wanted.numpy())
 
 
-def test_a_peak_inside_an_early_epoch_is_found_to_a_quarter_of_it():
-    seen, stage, names = snapshots(), Stage(epochs=8), ("ce_old",)
+def peak_of(*epochs):
+    """The step that weights are held of, the mean there, and whether they are those of that step."""
+    seen, stage, names, looks = snapshots(), Stage(epochs=8), ("ce_old",), {}
     seen.start()
-    rises, falls = [0, 0, 0, 0, 4, 4, 4, 4], [8, 8, 8, np.nan, 0, 0, 0, 0]
-    for epoch, values in enumerate([rises, falls]):
+    for epoch, values in enumerate(epochs):
         log = torch.tensor(values, dtype=torch.float32)[:, None]
-        for step in range(1, 8):
+        for step in range(1, len(values) + 1):
             train_on(seen.net)
-            seen.step_ends(stage, epoch, step, names, log)
-            if (epoch, step) == (1, 4):
-                wanted = seen.look()
-        train_on(seen.net)
+            looks[epoch * len(values) + step] = seen.look()
+            if step < len(values):
+                seen.step_ends(stage, epoch, step, names, log)
         seen.epoch_ends(stage, log_of(epoch, values))
     found = seen.arrays()
-    assert (found["peak_step"], seen.highest) == (12, pytest.approx((3 * 8 + 4 * 4) / 7))
-    wanted = ((wanted - seen.seen["mean"]) @ seen.seen["axes"]).half()
+    wanted = ((looks[int(found["peak_step"])] - seen.seen["mean"]) @ seen.seen["axes"]).half()
     np.testing.assert_array_equal(found["peak_features"], wanted.numpy())
+    return int(found["peak_step"]), seen.highest
+
+
+def test_a_peak_is_met_to_a_quarter_of_an_epoch_in_the_first_one_too():
+    rest = [1] * 20
+    assert peak_of([1] * 5 + [4, 5, 5, 5, 6] + [2] * 10, rest) == (10, 5)
+    assert peak_of([1] * 20, [1] * 10 + [7] * 5 + [1] * 5) == (35, 7)
+
+
+def test_a_window_of_few_steps_begins_in_the_epoch_before():
+    """Of eight steps an epoch a quarter is two, and a mean of two is noise: it is over five."""
+    assert peak_of([0, 0, 0, 0, 0, 5, 5, 5], [5, 5, 0, 0, 0, 0, 0, 0]) == (10, 5)
+    assert peak_of([9, 9, 0, 0, 0, 0, 0, 0], [0] * 8) == (6, pytest.approx(9 / 5))  # nothing is told of two steps
+
+
+def test_steps_without_old_samples_count_as_none():
+    assert peak_of([1] * 5 + [np.nan, 6, 6, 6, np.nan] + [2] * 10, [1] * 20) == (10, 6)
 
 
 def test_the_device_is_read_three_times_within_an_early_epoch_and_never_after():
@@ -351,7 +380,7 @@ def test_the_device_is_read_three_times_within_an_early_epoch_and_never_after():
             seen.step_ends(stage, epoch, step, ("ce_old",), log)
         reads[epoch] = log.read
         seen.epoch_ends(stage, log_of(epoch, np.ones(49)))
-    assert reads == {0: 0, 1: 3, 2: 3, 3: 0, 4: 0}  # the first has no whole epoch before it
+    assert reads == {0: 3, 1: 3, 2: 3, 3: 0, 4: 0}
 
 
 class Counting:
@@ -416,17 +445,19 @@ def test_fifty_axes_keep_what_differs_most():
 def test_the_series_are_cut_back_and_packed_as_steps_are(tmp_path):
     info = {"title": "ucir", "seed": 1, "fingerprint": "a", "protocol": {}, "classes": [], "phases": []}
     writer = RunWriter.create(tmp_path / "run", info)
-    writer.analysis(1, np.array([1.0, np.nan]), np.array([2.0, 3.0]))
+    writer.analysis(1, np.array([1.0, np.nan]), np.array([2.0, 3.0]), np.array([4.0, 5.0]))
     offsets = writer.offsets()
-    writer.analysis(1, np.ones(3), np.ones(3))
+    writer.analysis(1, np.ones(3), np.ones(3), np.ones(3))
     writer.close()
     writer = RunWriter.reopen(writer.path, offsets)
     before = Run.open(writer.path).analysis(1)
     writer.finish()
     after = Run.open(writer.path).analysis(1)
-    for name, values in {"gradient_old": [1.0, np.nan], "gradient_new": [2.0, 3.0]}.items():
+    for name, values in {"gradient_old": [1.0, np.nan], "gradient_new": [2.0, 3.0], "ce_new": [4.0, 5.0]}.items():
         np.testing.assert_array_equal(before[name], values)
         np.testing.assert_array_equal(after[name], values)
-    assert sorted(np.load(writer.path / "analysis.npz").files) == ["phase-01/gradient_new", "phase-01/gradient_old"]
+    assert sorted(np.load(writer.path / "analysis.npz").files) == [
+        f"phase-01/{name}" for name in (CE_NEW, *sorted(GRADIENTS))
+    ]
     RunWriter.reopen(writer.path, offsets)
     np.testing.assert_array_equal(Run.open(writer.path).analysis(1)["gradient_new"], [2.0, 3.0])

@@ -23,6 +23,7 @@ from bdr.nets import LinearHead
 from bdr.nets.base import lay_out, layouts_of
 from bdr.plugins import PLUGINS
 from bdr.recipes import RECIPES
+from bdr.records import Run
 from bdr.types import Phase, Stage
 
 COUNTS, OLD, EACH = (20, 22, 24, 26, 21), 3, 20
@@ -321,6 +322,9 @@ def test_a_run_stopped_in_either_stage_ends_equal(position, whole, tmp_path):
     path = train_until(position, tmp_path / "run", "bic+bdr", **FLAT)
     api.resume(path)
     assert_equal(path, whole)
+    correction = api.load(path, device="cpu").net.head.correction
+    told = Run.open(path).phases[-1]["method_at_end"]
+    assert told == {"alpha": float(correction.alpha), "beta": float(correction.beta)}
 
 
 def test_the_recipes_have_the_published_schedule():

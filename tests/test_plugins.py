@@ -188,15 +188,18 @@ def test_a_prior_is_idle_where_a_stage_does_not_draw_all(plugin, draw):
     assert torch.equal(idle.around(out, y), cross_entropy(out, y))
 
 
-def test_bdr_reports_the_mean_offset_and_spread_of_old_and_of_new_classes():
+def test_bdr_reports_the_mean_offset_spread_and_compensation_of_old_and_of_new_classes():
     bdr, (out, y) = begun(BDRPlugin()), some_outputs()
     bdr.observe(make_batch(out.features, y), out)
     offset, spread = bdr.balance.offset.tolist(), bdr.balance.spread.tolist()
+    omega = [1 / each / sum(1 / other for other in spread) for each in spread]
     assert {name: float(value) for name, value in bdr.report(LATER, network()).items()} == {
         "offset_old": pytest.approx(sum(offset[:OLD]) / OLD),
         "offset_new": pytest.approx(sum(offset[OLD:]) / 2),
         "spread_old": pytest.approx(sum(spread[:OLD]) / OLD),
         "spread_new": pytest.approx(sum(spread[OLD:]) / 2),
+        "omega_old": pytest.approx(sum(omega[:OLD]) / OLD),
+        "omega_new": pytest.approx(sum(omega[OLD:]) / 2),
     }
     assert Plugin().report(LATER, network()) == {}
 

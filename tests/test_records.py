@@ -407,7 +407,7 @@ def test_a_run_is_begun_with_its_first_record_and_done_with_its_last(tmp_path):
 def test_every_file_that_a_run_leaves_is_in_the_table_of_records(writer):
     write_phase(writer, 0)
     series = np.zeros(3, np.float32)
-    writer.analysis(0, series, series)
+    writer.analysis(0, series, series, series)
     writer.epoch({"phase": 0})
     writer.log("said")
     under_way = {file.name for file in writer.path.iterdir() if file.is_file()}

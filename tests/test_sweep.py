@@ -505,6 +505,16 @@ def test_a_speed_among_many_runs_may_be_so_much_higher_alone(beside, starts, tmp
     assert running(crew) == starts
 
 
+@pytest.mark.parametrize(("runs", "starts"), [(4, ""), (2, "0")])
+def test_the_last_runs_of_a_sweep_are_judged_by_the_company_that_they_will_have(runs, starts, tmp_path, within_an_hour):
+    """Each takes almost two hours among four, and half of that among two."""
+    finish_earlier(tmp_path, beside=4)
+    _, crew, _ = within_an_hour([(9, 1.9 * HOUR)] * runs, only_what_ends=True)
+    crew.sort_out.__self__.at_once = 4
+    crew.step()
+    assert running(crew) == starts
+
+
 def test_a_sweep_of_which_nothing_can_end_is_over_at_once(tmp_path):
     (earlier, *_), _ = acted(tmp_path, "-")
     record(earlier, phases=2, epochs=[(0, 1e-6), (1, 1e-6)])

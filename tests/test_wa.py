@@ -129,7 +129,7 @@ def test_clamping_leaves_what_is_above_zero_where_it_was():
 def test_alignment_by_hand():
     """Old rows of length 5 and 13, new ones of 2 and 1: gamma = 9 / 1.5 = 6."""
     head = head_of([[3.0, 4.0], [5.0, 12.0], [0.0, 2.0], [1.0, 0.0]])
-    head.align(2)
+    assert head.align(2) == 6
     assert head.weight.tolist() == [[3, 4], [5, 12], [0, 12], [6, 0]]
 
 
@@ -138,8 +138,10 @@ def test_after_a_phase_old_and_new_weights_are_equally_long_on_average():
     with torch.no_grad():
         method.net.head.weight[OLD:] *= 4
     old = method.net.head.weight[:OLD].detach().clone()
+    before = mean(lengths(method.net.head.weight[OLD:].detach()))
     method.end(pool.phase, pool, NOTHING)
     weight = method.net.head.weight.detach()
+    assert float(method.report(pool.phase)["gamma"]) == pytest.approx(mean(lengths(weight[OLD:])) / before)
     assert mean(lengths(weight[OLD:])) == pytest.approx(mean(lengths(weight[:OLD])), rel=1e-6)
     assert torch.equal(weight[:OLD], old)
 

@@ -233,7 +233,7 @@ def test_what_an_analysis_adds_is_a_sign_of_life(tmp_path):
     run.learn()
     board = board_of(tmp_path)
     version = board.version
-    run.writer.analysis(0, np.zeros(3), np.zeros(3))
+    run.writer.analysis(0, np.zeros(3), np.zeros(3), np.zeros(3))
     board.look()
     assert board.version > version
 

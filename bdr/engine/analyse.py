@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from bdr.data.pool import Pool
 from bdr.engine.checkpoint import State, prefixed, taken_out
 from bdr.engine.listen import EpochLog
-from bdr.engine.objective import Objective, Watch, old_loss
+from bdr.engine.objective import Objective, Watch, old_loss, weighted_loss
 from bdr.fusing import fused
 from bdr.losses import old_mass
-from bdr.records.steps import CE_OLD, GRADIENTS
+from bdr.metrics import short_window
+from bdr.records.steps import CE_NEW, CE_OLD, GRADIENTS
 from bdr.types import Outputs, Stage
 
 CLASSES = 10  # a plot of more can no longer be read
@@ -46,9 +47,14 @@ def gradient_norms(objective: Objective, out: Outputs, y: Tensor) -> dict[str, T
     return dict(zip(GRADIENTS, norms.unbind(), strict=True))
 
 
+def new_loss(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]:
+    """The un-shifted cross-entropy of the batch's new samples, as `old_loss` is that of the old ones."""
+    return {CE_NEW: weighted_loss(out.logits, y, 1 - old_mass(y, objective.phase.old))}
+
+
 def watches_of(number: int, analysed: bool) -> tuple[Watch, ...]:
     """What is watched in the stage of that number in its phase."""
-    return (old_loss, gradient_norms) if analysed and number == 0 else (old_loss,)
+    return (old_loss, new_loss, gradient_norms) if analysed and number == 0 else (old_loss,)
 
 
 def scores_of(out: Outputs) -> Tensor:
@@ -125,7 +131,7 @@ class Snapshots:
     """Features of all training images of some first classes, exemplars or not, in the course of a phase's first stage.
 
     Start and end are looked at when they come. Where the peak lies is known only afterwards: at every new maximum of
-    the mean over an epoch, read four times an epoch, the weights are held, and the last ones held are looked at.
+    the mean over a quarter of an epoch the weights are held, and the last ones held are looked at.
     """
 
     def __init__(
@@ -138,7 +144,7 @@ class Snapshots:
         self.steps: dict[str, int] = {}  # made before each of the moments
         self.seen: dict[str, Tensor] = {}  # features at each of them, and what they are projected with
         self.highest: float | None = None
-        self.before = np.zeros(0, np.float32)  # the series over the epoch that ended last
+        self.before = np.zeros(0, np.float32)  # the series over the epoch that ended last: a window may begin there
         self.held: list[Tensor] = []
 
     def start(self) -> None:
@@ -159,22 +165,26 @@ class Snapshots:
         return self.distillation if self.distillation is not None and self.distillation in names else CE_OLD
 
     def step_ends(self, stage: Stage, epoch: int, step: int, names: Sequence[str], log: Tensor) -> None:
-        """Between two steps of an early epoch that has a whole one before it; a read of the device where one is due."""
-        if len(self.before) and is_early(stage, epoch) and is_due(step, len(log)):
+        """Between two steps of an early epoch; a read of the device where one is due."""
+        if is_early(stage, epoch) and is_due(step, len(log)):
             now = log[:step, names.index(self.series(names))].cpu().numpy()
-            self.hold(np.concatenate([self.before[step:], now]), epoch * len(log) + step)
+            self.hold(now, len(log), epoch * len(log) + step)
 
     def epoch_ends(self, stage: Stage, log: EpochLog) -> None:
         steps = (log.epoch + 1) * len(log.values)
         if is_early(stage, log.epoch):
-            self.before = log.term(self.series(log.names)).copy()
-            self.hold(self.before, steps)
+            now = log.term(self.series(log.names)).copy()
+            self.hold(now, len(now), steps)
+            self.before = now
         if log.epoch + 1 == stage.epochs:
             self.take("end", steps, self.look())
 
-    def hold(self, window: np.ndarray, steps: int) -> None:
-        """Holds the weights where the mean over an epoch's values is higher than it was."""
-        value = float(np.nanmean(window)) if np.isfinite(window).any() else -math.inf
+    def hold(self, now: np.ndarray, steps_per_epoch: int, steps: int) -> None:
+        """Holds the weights where the mean over a short window is higher than it was; `now` is of this epoch so far."""
+        length = short_window(steps_per_epoch)
+        window = np.concatenate([self.before, now])[-length:]
+        told = len(window) == length and np.isfinite(window).any()
+        value = float(np.nanmean(window)) if told else -math.inf
         if value > (-math.inf if self.highest is None else self.highest):
             self.highest, self.steps["peak"] = value, steps
             self.held = copied(self.net)

@@ -34,6 +34,7 @@ class Course:
         self.position = Position()
         self.waiting = State({}, {})  # what was saved inside a phase, until it is taken up
         self.losses: dict[str, float] = {}  # of old and new classes, before the first step and after the last
+        self.begun: dict[str, dict[str, float]] = {}  # what plug-ins said of themselves before the first step
         self.snapshots: Snapshots | None = None  # of a later phase that is analysed
         self.before, self.since, self.saved_at = 0.0, time.perf_counter(), time.monotonic()
 
@@ -62,7 +63,7 @@ class Course:
         """Its pool, from its beginning or from wherever it was left."""
         fresh = self.position == Position(phase.index)
         if fresh:
-            self.seconds, self.losses = 0.0, {}
+            self.seconds, self.losses, self.begun = 0.0, {}, {}
         pool = self.learner.begin_phase(phase) if fresh else self.learner.pool_of(phase)
         if self.experiment.analyse and not phase.first:
             replayed, distillation = self.learner.replayed, self.method.distillation
@@ -93,6 +94,8 @@ class Course:
         fits = self.learner.open_fits(phase, pool, number, watches_of(number, self.experiment.analyse))
         if self.position.in_stage:
             restore_fits(fits, self.waiting, self.device)
+        elif number == 0:
+            self.begun = self.records.told(phase, fits.main.objective.plugins)
         return fits
 
     def weigh(self, when: str, phase: Phase, pool: Pool) -> None:
@@ -150,6 +153,7 @@ class Course:
         line["steps_per_epoch"] = pool.steps(self.learner.stages[phase.index][0])
         line["images"] = len(pool.rows)
         line["losses"] = self.losses
+        line["plugins_at_start"], line["method_at_end"] = self.begun, self.records.said(phase)
         line["seconds"] = self.seconds
         self.records.phase(phase, line, self.snapshots)
         self.snapshots, self.position = None, Position(phase.index + 1)
@@ -185,7 +189,12 @@ class Course:
         """All that the run is now: the learner, what it is fitting, and how far it has come."""
         learner = learner_state(self.learner)
         seen = State({}, {}) if self.snapshots is None else self.snapshots.state()
-        come = {"position": position_info(self.position), "losses": dict(self.losses), "seconds": self.seconds}
+        come = {
+            "position": position_info(self.position),
+            "losses": dict(self.losses),
+            "begun": self.begun,
+            "seconds": self.seconds,
+        }
         tensors = learner.tensors | fits_state(fits, log, self.device) | seen.tensors
         return State(tensors, learner.info | seen.info | come | {"offsets": self.records.writer.offsets()})
 
@@ -193,3 +202,4 @@ class Course:
         restore_learner(self.learner, state)
         self.position, self.waiting = Position(**state.info["position"]), beside_modules(state)
         self.losses, self.seconds = state.info["losses"], state.info["seconds"]
+        self.begun = state.info.get("begun", {})  # none in a checkpoint of an older version

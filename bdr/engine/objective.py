@@ -13,7 +13,7 @@ from bdr.fusing import fused
 from bdr.losses import old_mass, softmax_loss
 from bdr.methods.base import Method
 from bdr.plugins.base import Plugin, compose
-from bdr.records.steps import CE_OLD, GRADIENTS
+from bdr.records.steps import ANALYSED, CE_OLD
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
@@ -143,7 +143,7 @@ class Objective:
         found: dict[str, Tensor] = {}
         for plugin, mine in self.handed(batch, views):  # first: ours take the loss as it is between two batches
             own = plugin.watch(mine, out)
-            refuse_names(plugin, own, (*self.counted, *found, CE_OLD, *GRADIENTS))
+            refuse_names(plugin, own, (*self.counted, *found, CE_OLD, *ANALYSED))
             found |= own
         for watch in () if self.phase.first else self.watches:
             found |= watch(self, out, batch.y)

@@ -24,7 +24,7 @@ from bdr.errors import Interrupted
 from bdr.plugins.base import Plugin
 from bdr.records import RunWriter
 from bdr.records.models import model_folder
-from bdr.records.steps import CE_OLD, GRADIENTS
+from bdr.records.steps import ANALYSED, CE_OLD
 from bdr.types import Phase
 
 LONGEST = 1000  # letters of a failure in the log
@@ -88,9 +88,18 @@ class Recording:
         if not phase.first:
             distillation = log.term(objective.method.distillation or "")
             self.writer.steps(phase.index, number, log.term(CE_OLD), distillation)
-            if set(GRADIENTS) <= set(log.names):
-                self.writer.analysis(phase.index, *map(log.term, GRADIENTS))
+            if set(ANALYSED) <= set(log.names):
+                self.writer.analysis(phase.index, *map(log.term, ANALYSED))
         self.listener.epoch_ends(phase, fit.stage, log)
+
+    def told(self, phase: Phase, plugins: Sequence[Plugin]) -> dict[str, dict[str, float]]:
+        """What plug-ins have to report of themselves as they stand."""
+        method, device = self.learner.method, self.learner.train.device
+        return read({plugin.name: plugin.report(phase, method.net) for plugin in plugins}, device)
+
+    def said(self, phase: Phase) -> dict[str, float]:
+        """What the method has to report of itself once a phase is over."""
+        return read({"method": self.learner.method.report(phase)}, self.learner.train.device).get("method", {})
 
     def turn(self, fit: Fit, log: EpochLog, plugins: Sequence[Plugin]) -> None:
         """Of what alternates with a stage: no plug-in takes part; what those of the stage are may have changed."""
@@ -99,11 +108,11 @@ class Recording:
 
     def means(self, fit: Fit, log: EpochLog, plugins: Sequence[Plugin]) -> None:
         """A line of every term's mean, and of what these plug-ins have to report."""
-        phase, net = fit.objective.phase, fit.objective.method.net
-        terms = {name: log.mean(name) for name in log.names if name not in GRADIENTS}
+        phase = fit.objective.phase
+        terms = {name: log.mean(name) for name in log.names if name not in ANALYSED}
         line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": log.loss}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
-        state = read({plugin.name: plugin.report(phase, net) for plugin in plugins}, fit.pool.store.device)
+        state = self.told(phase, plugins)
         self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)
 
     # Phases

@@ -188,6 +188,10 @@ class Method(nn.Module, ABC):
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         """After the last stage, once the exemplars are chosen: refill a teacher, align weights."""
 
+    def report(self, phase: Phase) -> dict[str, Tensor]:
+        """Numbers about itself for the records, read once a phase, at its very end."""
+        return {}
+
     def remember(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         """The class means of the exemplars, for the nearest-mean readout; none where a class has no exemplar."""
         if len(exemplars) and bool((pool.counts(exemplars) > 0).all()):

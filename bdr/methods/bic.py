@@ -149,3 +149,8 @@ class BiC(Method):
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.teacher.refill(self.net)
+
+    def report(self, phase: Phase) -> dict[str, Tensor]:
+        """The two numbers of the correction."""
+        correction = self.net.head.correction
+        return {} if phase.first else {"alpha": correction.alpha, "beta": correction.beta}

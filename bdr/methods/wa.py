@@ -26,6 +26,7 @@ from bdr.types import Batch, Classify, Clock, Phase, Stage
 
 class WA(Method):
     net: Network[LinearHead]
+    gamma: Tensor
     distillation = "distillation"
     later = ("temperature", "align")
 
@@ -65,5 +66,9 @@ class WA(Method):
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         if self.align and not phase.first:
-            self.net.head.align(phase.old)
+            self.gamma = self.net.head.align(phase.old)
         self.teacher.refill(self.net)
+
+    def report(self, phase: Phase) -> dict[str, Tensor]:
+        """By how much the weights of new classes were shortened."""
+        return {"gamma": self.gamma} if self.align and not phase.first else {}

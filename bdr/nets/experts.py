@@ -65,9 +65,9 @@ class ExpertHeads(Head):
         for head in self.each():
             head.clamp()
 
-    def align(self, old: int) -> None:
-        for head in self.each():
-            head.align(old)
+    def align(self, old: int) -> Tensor:
+        """The mean factor of the heads."""
+        return torch.stack([head.align(old) for head in self.each()]).mean()
 
     def imprint(self, directions: Tensor) -> None:
         """Directions (K_new, D) of all features: each head takes its part of them."""

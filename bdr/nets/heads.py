@@ -70,11 +70,16 @@ class LinearHead(Head):
         self.weight.clamp_(min=0)
 
     @torch.no_grad()
-    def align(self, old: int) -> None:
-        """The rows from `old` on become as long as those before, on average; if all are zero they stay so."""
+    def align(self, old: int) -> Tensor:
+        """The rows from `old` on become as long as those before, on average; if all are zero they stay so.
+
+        By which factor, is returned.
+        """
         length = self.weight.norm(dim=1)
         before, now = length[:old].mean(), length[old:].mean()
-        self.weight[old:] *= torch.where(now > 0, before / now, 1.0)
+        factor = torch.where(now > 0, before / now, 1.0)
+        self.weight[old:] *= factor
+        return factor
 
     def layout(self) -> dict[str, Any]:
         return {"classes": len(self.weight), "dim": self.weight.shape[1]}

@@ -7,6 +7,7 @@ import warnings
 from torch import Tensor, nn
 
 from bdr.balance import BDR, Components, Formula
+from bdr.balance.equations import compensation
 from bdr.data.pool import Census
 from bdr.plugins.base import Prior, old_and_new
 from bdr.types import Batch, Classify, Outputs, Phase
@@ -34,8 +35,9 @@ class BDRPlugin(Prior):
         self.balance.observe(out.features, batch.y)
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
-        """Mean offset and spread of old and of new classes."""
-        return old_and_new(phase, offset=self.balance.offset, spread=self.balance.spread)
+        """Mean offset, spread and compensation (equation 2) of old and of new classes."""
+        offset, spread = self.balance.offset, self.balance.spread
+        return old_and_new(phase, offset=offset, spread=spread, omega=compensation(spread))
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
         return inner(out.shift(self.balance.offset), y)

@@ -57,7 +57,8 @@ class LDAM(Prior):
 
     @torch.no_grad()
     def observe(self, batch: Batch, out: Outputs) -> None:
-        late = batch.clock.epoch >= torch.floor(torch.as_tensor(self.share * batch.clock.epochs))
+        # In double precision: 0.59 of 100 epochs is the 59th, and 58.999996 in single.
+        late = batch.clock.epoch >= torch.floor(self.share * torch.as_tensor(batch.clock.epochs).double())
         self.current.copy_(torch.where(late, self.weight, 1.0))
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ run.json                  what was run: title, seed, fingerprint, protocol, conf
 phases.jsonl epochs.jsonl a line a phase, a line an epoch
 steps.bin                 while under way: float32 rows (phase, stage, ce_old, distillation), NaN where there is none
 steps.npz                 when finished: "phase-01/ce_old", "phase-01/distillation", "phase-01/stage"
-analysis.bin analysis.npz the same with --analyse: (phase, gradient_old, gradient_new), of first stages
+analysis.bin analysis.npz the same with --analyse: (phase, gradient_old, gradient_new, ce_new), of first stages
 phase-03/predictions.npz  labels; per readout NAME: NAME_ids (N, 5) best first, NAME_probabilities (N, 5) x 255 as uint8
 phase-03/predictions-val.npz  the same for the split "val"
 phase-03/memory.json      the exemplars, by class

@@ -162,7 +162,7 @@ class Run:
         return STEPS.of_phase(self._step_rows, phase)
 
     def analysis(self, phase: int) -> dict[str, np.ndarray]:
-        """gradient_old and gradient_new, a value a step of a phase's first stage; {} where nothing was analysed."""
+        """gradient_old, gradient_new, ce_new, a value a step of a phase's first stage; {} if it was not analysed."""
         found = ANALYSIS.of_phase(self._analysis_rows, phase)
         return found if any(len(values) for values in found.values()) else {}
 

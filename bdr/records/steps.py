@@ -57,8 +57,10 @@ class Series:
 
 
 CE_OLD = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge stands, for every method
+CE_NEW = "ce_new"  # the same of new samples, in runs that are analysed
 GRADIENTS = ("gradient_old", "gradient_new")  # how hard they pull at the last layer, in runs that are analysed
+ANALYSED = (*GRADIENTS, CE_NEW)
 
 STEPS = Series("steps", ("phase", "stage", CE_OLD, "distillation"))
-ANALYSIS = Series("analysis", ("phase", *GRADIENTS))  # of the first stage, with --analyse
+ANALYSIS = Series("analysis", ("phase", *ANALYSED))  # of the first stage, with --analyse
 EVERY_SERIES = (STEPS, ANALYSIS)

@@ -165,9 +165,9 @@ class RunWriter:
         """Append a row a training step; NaN where a step has no such value."""
         self._grow(STEPS, (phase, stage), ce_old, distillation)
 
-    def analysis(self, phase: int, gradient_old: np.ndarray, gradient_new: np.ndarray) -> None:
+    def analysis(self, phase: int, gradient_old: np.ndarray, gradient_new: np.ndarray, ce_new: np.ndarray) -> None:
         """Append a row a step of a first stage; NaN where a batch has no such sample."""
-        self._grow(ANALYSIS, (phase,), gradient_old, gradient_new)
+        self._grow(ANALYSIS, (phase,), gradient_old, gradient_new, ce_new)
 
     def _grow(self, series: Series, place: tuple[int, ...], *values: np.ndarray) -> None:
         columns = [np.broadcast_to(np.asarray(each, "<f4"), len(values[0])) for each in (*place, *values)]

@@ -59,7 +59,8 @@ def train_all(planned: Sequence[Planned], conditions: Conditions, end: float) ->
     cuda = any(run.cuda for run in planned)
     jobs = checked_jobs(conditions.jobs, cuda)
     at_once = min(jobs, sum(not run.done for run in planned))
-    limit = Limit(end, max(side_by_side(), at_once), conditions.runs, conditions.only_what_ends)
+    others, only = side_by_side(), conditions.only_what_ends
+    limit = Limit(end, max(others, at_once), conditions.runs, only, others)
     with stoppable() as stopping, view(out) as lines:
         surroundings = environment(jobs, at_once, cuda)
         crew = Crew(planned, jobs, logs_folder(conditions.runs), surroundings, lines.tell, limit.sort_out)

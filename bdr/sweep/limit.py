@@ -25,11 +25,15 @@ class Limit:
     """The moment a sweep stops at, and which of its runs come too late for it.
 
     They start last, and not never: what they do is kept, and runs longer than any limit could not be swept otherwise.
-    They take nothing from the others, which are judged at the speed of so many side by side.
+    They take nothing from the others, which are judged at the speed of so many side by side as there will be.
     """
 
-    def __init__(self, end: float, at_once: int, folder: Path, only_what_ends: bool = False) -> None:
+    def __init__(
+        self, end: float, at_once: int, folder: Path, only_what_ends: bool = False, of_others: int = 1
+    ) -> None:
+        """`of_others` is how many share the device whatever this sweep does."""
         self.end, self.at_once, self.folder, self.only_what_ends = end, at_once, folder, only_what_ends
+        self.of_others = of_others
         self.judged_at = -math.inf
 
     @cached_property
@@ -57,26 +61,30 @@ class Limit:
     def too_long(self, crew: Crew) -> dict[Planned, float]:
         """Seconds of those that wait and cannot end in time; one of unknown speed may be able to."""
         known, waiting = [*self.earlier, *steady_records(crew)], crew.of_state(*WAITING)
-        besides = seconds_besides_epochs(crew)
+        besides, company = seconds_besides_epochs(crew), self.company(crew)
         late: dict[Planned, float] = {}
         for run in waiting:
             # One that comes too late trains no first phase for others.
             others = [*crew.of_state("running"), *(other for other in waiting if other not in late)]
-            seconds = self.seconds_of(run, others, known)
+            seconds = self.seconds_of(run, others, known, company)
             if seconds is not None and seconds + besides > self.left:
                 late[run] = seconds + besides
         return late
 
-    def seconds_of(self, run: Planned, others: Sequence[Planned], known: Sequence[Run]) -> float | None:
+    def company(self, crew: Crew) -> int:
+        """How many will be side by side when those that wait are: the last of a sweep are fewer than it may run."""
+        return max(self.of_others, min(self.at_once, len(crew.of_state("running", *WAITING))))
+
+    def seconds_of(self, run: Planned, others: Sequence[Planned], known: Sequence[Run], company: int) -> float | None:
         with suppress(BdrError, OSError):  # a damaged record says nothing, and stops no sweep
             if speed := measured(known, run.title, run.setup, self.at_once):
-                return self.fewest_seconds(speed, images_left(run, others))
+                return fewest_seconds(speed, images_left(run, others), company)
         return None
 
-    def fewest_seconds(self, speed: Speed, images: Sequence[int]) -> float:
-        # Measured among more than there are now, it can be faster by as much.
-        crowded = max(1.0, (speed.beside or 1) / self.at_once)
-        return speed.seconds(images) / crowded
+
+def fewest_seconds(speed: Speed, images: Sequence[int], company: int) -> float:
+    """Measured among more than there will be, it can be faster by as much."""
+    return speed.seconds(images) / max(1.0, (speed.beside or 1) / company)
 
 
 def steady_records(crew: Crew) -> list[Run]:

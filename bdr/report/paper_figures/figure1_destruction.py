@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bdr.errors import UsageError
-from bdr.metrics import first_stage, smoothed, steps_per_epoch
+from bdr.metrics import first_stage, short_window, smoothed, steps_per_epoch
 from bdr.records import Run
 from bdr.report.groups import group_runs
 from bdr.report.paper_figures import style
@@ -64,7 +64,7 @@ def draw(asked: Asked) -> Drawing:
         rows_of(cloud, run),
         [
             series_note([run], name),
-            "The thin line is every iteration, the thick one the moving mean over an epoch.",
+            "The thin line is every iteration, the thick one the moving mean over a quarter of an epoch.",
             f"One {explained(BACKGROUND)} It is shared by the three panels: their axes are the same.",
             *([f"{others} more runs have snapshots; name one alone to see it."] if others > 0 else []),
         ],
@@ -103,7 +103,7 @@ def paint_planes(cells: list[Axes], cloud: Cloud) -> dict[int, str]:
 
 def paint_curve(axes: Axes, run: Run, phase: int, name: str, cloud: Cloud) -> list[Row]:
     series = np.asarray(first_stage(run, phase, name), float)
-    means = smoothed(series, steps_per_epoch(run, phase))
+    means = smoothed(series, short_window(steps_per_epoch(run, phase)))
     colour = style.BALANCED if is_balanced(run) else style.WITHOUT
     places = few_points(len(series))
     axes.plot(np.arange(1, len(series) + 1), series, color=colour, alpha=0.25, linewidth=0.5, rasterized=True)

@@ -22,15 +22,40 @@ PARTS = ("old", "new")
 
 
 def offsets_of(run: Run) -> dict[str, np.ndarray]:
-    """The mean offset of old and of new classes, a value an epoch of the incremental phases; {} where none was told."""
-    told = [each for line in run.epochs if line.get("phase") and (each := _offsets(line))]
-    return {part: np.array([each[f"offset_{part}"] for each in told], float) for part in PARTS} if told else {}
+    """The mean offset of old and of new classes, and at which epoch of the incremental phases; {} where none was told.
+
+    A value an epoch, and one where a phase begins, half an epoch after the phase before: what training starts with is
+    soon forgotten.
+    """
+    places, told = list[float](), list[dict[str, Any]]()
+    for mine, start in _each_phase(run):
+        if start:
+            places.append(_epochs(places) + 0.5)
+            told.append(start)
+        places += [_epochs(places) + number for number in range(1, len(mine) + 1)]
+        told += mine
+    found = {part: np.array([each[f"offset_{part}"] for each in told], float) for part in PARTS}
+    return found | {"epoch": np.array(places)} if told else {}
 
 
-def _offsets(line: dict[str, Any]) -> dict[str, Any]:
+def _epochs(places: Sequence[float]) -> int:
+    """How many are over."""
+    return int(places[-1]) if places else 0
+
+
+def _each_phase(run: Run) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    """What was told of offsets after each epoch of an incremental phase, and before its first step."""
+    starts = {line["phase"]: _offsets(line.get("plugins_at_start")) for line in run.phases}
+    after: dict[int, list[dict[str, Any]]] = {}
+    for epoch in run.epochs:
+        if epoch.get("phase") and (told := _offsets(epoch.get("plugins"))):
+            after.setdefault(epoch["phase"], []).append(told)
+    return [(told, starts.get(phase, {})) for phase, told in sorted(after.items())]
+
+
+def _offsets(plugins: dict[str, Any] | None) -> dict[str, Any]:
     """What the first plug-in that has offsets says of them: only one sets the prior."""
-    told = (line.get("plugins") or {}).values()
-    return next((each for each in told if isinstance(each, dict) and _has_offsets(each)), {})
+    return next((each for each in (plugins or {}).values() if isinstance(each, dict) and _has_offsets(each)), {})
 
 
 def _has_offsets(told: dict[str, Any]) -> bool:
@@ -39,8 +64,7 @@ def _has_offsets(told: dict[str, Any]) -> bool:
 
 def epochs_a_phase(run: Run) -> list[int]:
     """How many epochs with offsets each incremental phase has."""
-    phases = [line["phase"] for line in run.epochs if line.get("phase") and _offsets(line)]
-    return [phases.count(phase) for phase in sorted(set(phases))]
+    return [len(told) for told, _ in _each_phase(run)]
 
 
 def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
@@ -49,11 +73,12 @@ def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
     if not found:
         return None
     labels = _offset_names(groups, found)
-    longest = max(curves.shape[1] for curves in found.values())
-    paper = frame((1, max(2, longest)), limits(found.values()), list(labels.values()))
+    extent = min(places[0] for places, _ in found.values()), max(places[-1] for places, _ in found.values())
+    heights = limits([curves for _, curves in found.values()])
+    paper = frame((extent[0], max(2, extent[1])), heights, list(labels.values()))
     drawn, rows, ends = [], [], []
-    for (index, part), curves in found.items():
-        shape, data, end = _drawn(paper, curves, index, points, "5 3" if part == "old" else "")
+    for (index, part), (places, curves) in found.items():
+        shape, data, end = _drawn(paper, places, curves, index, points, "5 3" if part == "old" else "")
         drawn.append(shape)
         rows += [[groups[index].label, part, *row] for row in data]
         ends.append((index, end, labels[index, part]))
@@ -65,9 +90,15 @@ def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
     return Plot("offsets", title, paper.size, shapes, header, rows)
 
 
-def _offset_curves(index: int, group: Group) -> list[tuple[tuple[int, str], np.ndarray]]:
+Curves = tuple[np.ndarray, np.ndarray]  # places (N,), and the values of each run there (runs, N)
+
+
+def _offset_curves(index: int, group: Group) -> list[tuple[tuple[int, str], Curves]]:
     told = [each for run in group.runs if (each := offsets_of(run))]
-    return [((index, part), common([each[part] for each in told])) for part in PARTS] if told else []
+    if not told:
+        return []
+    places = common([each["epoch"] for each in told])[0]
+    return [((index, part), (places, common([each[part] for each in told]))) for part in PARTS]
 
 
 def _offset_names(groups: Sequence[Group], found: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
@@ -77,15 +108,15 @@ def _offset_names(groups: Sequence[Group], found: Iterable[tuple[int, str]]) -> 
 
 
 def _drawn(
-    paper: Frame, curves: np.ndarray, index: int, points: int, dash: str
+    paper: Frame, places: np.ndarray, curves: np.ndarray, index: int, points: int, dash: str
 ) -> tuple[Html, list[list[Cell]], float]:
     mean, spread = mean_and_spread(curves)
     kept = thinned(mean, points)
-    around = [band(paper, kept + 1, (mean - spread)[kept], (mean + spread)[kept])] if len(curves) > 1 else []
-    rows: list[list[Cell]] = [[int(place) + 1, mean[place], spread[place]] for place in kept]
+    around = [band(paper, places[kept], (mean - spread)[kept], (mean + spread)[kept])] if len(curves) > 1 else []
+    rows: list[list[Cell]] = [[float(places[at]), mean[at], spread[at]] for at in kept]
     finite = mean[np.isfinite(mean)]
     end = float(finite[-1]) if len(finite) else np.nan
-    return series(index, *around, line(paper, kept + 1, mean[kept], index, dash=dash)), rows, end
+    return series(index, *around, line(paper, places[kept], mean[kept], index, dash=dash)), rows, end
 
 
 def ratio_of(run: Run, phase: int) -> np.ndarray:
