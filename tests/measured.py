@@ -24,6 +24,7 @@ from bdr.report.tables import number, with_spread
 HOME = Path(__file__).resolve().parents[1]
 RECORDS = HOME / "results"
 DIGITS = RECORDS / "digits" / "methods.json"  # what `bdr show runs --json` printed of them
+AGAIN = {"ucir+cwd+bcl": RECORDS / "digits" / "bcl.json"}  # run anew on another CPU, beside others that were, too
 TABLES = ("T2", "T3", "T4", "T6", "T8")
 HEADING = "\n## Measured\n"
 IN_FRAME = "The frame of DER (table 2)"
@@ -102,10 +103,17 @@ def frame_table() -> list[str]:
     return [head, "|---|---|---:|---:|---:|---:|", *rows]
 
 
+Groups = dict[str, dict[str, Any]]
+
+
 @functools.cache
-def digits() -> dict[str, dict[str, Any]]:
-    """What was measured of every method and plug-in, by its name."""
-    return {group["method"].split(" ")[0]: group for group in json.loads(DIGITS.read_text())["groups"]}
+def groups_in(file: Path) -> Groups:
+    return {group["method"].split(" ")[0]: group for group in json.loads(file.read_text())["groups"]}
+
+
+def beside_it(spec: str) -> Groups:
+    """What was measured of a method or plug-in, and of others on the same machine, by name."""
+    return groups_in(AGAIN.get(spec, DIGITS))
 
 
 def values_of(group: dict[str, Any], *names: str) -> list[str]:
@@ -116,7 +124,7 @@ def values_of(group: dict[str, Any], *names: str) -> list[str]:
 
 def digits_row(spec: str) -> str:
     """Its gain is over the row without the last plug-in, ± the standard error."""
-    group = digits()[spec]
+    group = beside_it(spec)[spec]
     gain = (group["difference_to_reference"] or {}).get("average") if "+" in spec else None
     gained = "" if gain is None else with_spread(OverSeeds(*gain.values()), sign=True)
     kept, figures = group["protocol"].split(", ")[1], values_of(group, "average", "old", "new", "destruction_peak")
@@ -125,15 +133,16 @@ def digits_row(spec: str) -> str:
 
 def digits_table() -> list[str]:
     head = "| run | exemplars | average | gain | old | new | destruction peak |"
-    return [head, "|---|---|---:|---:|---:|---:|---:|", *map(digits_row, digits())]
+    return [head, "|---|---|---:|---:|---:|---:|---:|", *map(digits_row, groups_in(DIGITS))]
 
 
 def on_digits(name: str) -> list[str]:
     """A method alone and with BDR; a plug-in beside what it was added to."""
     base = name if name in METHODS else f"ucir+cwd+{name}" if name != "aanet" else "ucir+aanet"
     compared = [base, f"{base}+bdr"] if name in METHODS or name == "aanet" else ["ucir+cwd", base, "ucir+cwd+bdr"]
-    found = [f"`{spec}` {values_of(digits()[spec], 'average')[0]}" for spec in compared if spec in digits()]
-    if base not in digits():
+    told = beside_it(base)
+    found = [f"`{spec}` {values_of(told[spec], 'average')[0]}" for spec in compared if spec in told]
+    if base not in told:
         return []
     head = "On handwritten digits, five seeds ([all methods](../reproduction.md#every-method-on-digits)):"
     return ["", head, ", ".join(found) + "."]

@@ -501,6 +501,13 @@ def test_every_row_with_bdr_has_its_base_row():
     assert base_of(cell("T4", "CwD")) is None
 
 
+def test_every_answer_to_imbalance_is_compared_with_cwd():
+    rows = [one for one in load_cells() if one.table == "T8" and one.metric.startswith(("avg", "last"))]
+    bases = {one: base_of(one) for one in rows if one.method != "CwD"}
+    assert {(base.method, base.table) for base in bases.values()} == {("CwD", "T8")}
+    assert all((one.S, one.metric) == (base.S, base.metric) for one, base in bases.items())
+
+
 # Beyond the paper
 
 

@@ -12,12 +12,20 @@ from bdr.nets.base import Resumable
 WIDTH = 128
 
 
-class Projection(Resumable):
-    """Features (B, D) to unit vectors (B, 128), by two layers; made when it is known how many features there are."""
+def norm_of(width: int) -> nn.Module:
+    """By the batch at hand: statistics of what learns do not fit weights that follow it."""
+    return nn.BatchNorm1d(width, track_running_stats=False)
 
-    def __init__(self, norm: bool) -> None:
+
+class Projection(Resumable):
+    """Features (B, D) to unit vectors (B, 128), by two layers; made when it is known how many features there are.
+
+    Batch norm follows the first layer, and the second one too where it is `normed_twice`.
+    """
+
+    def __init__(self, normed_twice: bool = False) -> None:
         super().__init__()
-        self.norm, self.dim, self.layers = norm, 0, nn.Sequential()
+        self.normed_twice, self.dim, self.layers = normed_twice, 0, nn.Sequential()
 
     def layout(self) -> dict[str, Any]:
         return {"dim": self.dim}
@@ -28,9 +36,9 @@ class Projection(Resumable):
     def fit(self, dim: int) -> None:
         """Begins anew where the number of features has changed."""
         if dim != self.dim:
-            # By the batch at hand: statistics of what learns do not fit weights that follow it.
-            between: list[nn.Module] = [nn.BatchNorm1d(dim, track_running_stats=False)] if self.norm else []
-            self.layers = nn.Sequential(nn.Linear(dim, dim), *between, nn.ReLU(), nn.Linear(dim, WIDTH))
+            last = [norm_of(WIDTH)] if self.normed_twice else []  # its shift stands in for the layer's own
+            output = nn.Linear(dim, WIDTH, bias=not self.normed_twice)
+            self.layers = nn.Sequential(nn.Linear(dim, dim), norm_of(dim), nn.ReLU(), output, *last)
             self.dim = dim
 
     def forward(self, features: Tensor) -> Tensor:

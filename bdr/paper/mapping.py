@@ -73,6 +73,10 @@ DER_NOTE = (
     "algorithm. The paper's ± there is over class orders, ours over training seeds of one order. DyTox's numbers there "
     "are of a memory spread over two GPUs, herded on each; with one memory, as here, others found 3 to 5 points less."
 )
+ANSWERS_NOTE = (
+    "Other answers to imbalance than BDR: the paper's finding is that but for LA none improves on CwD, and how they "
+    "were put on it is not told; so look at the gain, and a result above the paper's is no success but another finding."
+)
 SAMPLING_NOTE = (
     "Balanced sampling: what the paper prints (22 and 15 %) is implausible, any usual way of doing it lands far "
     "higher; so a result above it is expected there, and says nothing."

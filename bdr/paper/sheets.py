@@ -7,9 +7,9 @@ from typing import Any
 
 from bdr.metrics import OverSeeds
 from bdr.paper.cells import LOSSES, Cell
-from bdr.paper.mapping import AANET_NOTE, DER_NOTE, SAMPLING, SAMPLING_NOTE, Wanted, is_aanet
+from bdr.paper.mapping import AANET_NOTE, ANSWERS_NOTE, DER_NOTE, SAMPLING, SAMPLING_NOTE, Wanted, is_aanet
 from bdr.paper.schedule import Job, Schedule
-from bdr.paper.verdicts import ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, UNPRINTED, Judged
+from bdr.paper.verdicts import ANSWERS, ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, UNPRINTED, Judged
 from bdr.report.sheets import Sheet
 from bdr.report.tables import NOTHING, number
 
@@ -103,7 +103,7 @@ def reading_notes(judged: Sequence[Judged], formula: str, tolerance: float) -> l
         several: any(cell.is_accuracy for cell in cells),
         f"Losses: reached within {LOSS_SHARE:.0%}.": any(cell.metric in LOSSES for cell in cells),
         f"#p: reached within {PARAMETERS:g} million.": any(cell.metric == "params_avg_M" for cell in cells),
-        f"Gain of BDR over its base row, ours over common seeds; same tolerance, {tolerance:g} points.": any(
+        f"Gain of what was added over its base row, ours over common seeds; same tolerance, {tolerance:g} points.": any(
             each.gain and each.cell.printed for each in judged
         ),
         f"{UNPRINTED}: what --with adds; its gain is over the row without it, over common seeds.": any(
@@ -120,11 +120,16 @@ def formula_notes(judged: Sequence[Judged], formula: str) -> list[str]:
     return [f"Formula of BDR in all our cells: {formula}."] if ours else []
 
 
+def is_other_answer(cell: Cell) -> bool:
+    return cell.table == ANSWERS and len(cell.parts) > 1 and not cell.balanced
+
+
 def circumstances(judged: Sequence[Judged]) -> list[str]:
     """What one must know of the numbers themselves: only what occurs among them."""
     cells = [each.cell for each in judged if each.wanted]
     occurring = {
         AANET_NOTE: any(map(is_aanet, cells)),
+        ANSWERS_NOTE: any(is_other_answer(cell) for cell in cells),
         SAMPLING_NOTE: any(SAMPLING in cell.parts for cell in cells),
         "T7 has no row without BDR: gains are over that of T4.": any(c.table == "T7" for c in cells),
         DER_NOTE: any(cell.table == "T2" for cell in cells),

@@ -18,6 +18,7 @@ PHASE_NOTE = (
     f"T1 and T9 do not say which phase and setting: ours is phase {PHASE} (the second after the first) of B50 S10 R20, "
     "chosen because CwD's accuracies fit best there: what CwD reaches here says little."
 )
+ANSWERS = "T8"  # the table of other answers to imbalance, each of which the paper compares with its first row
 ENOUGH = 3  # seeds
 MILLION = 1e6
 PARAMETERS = 0.1  # tolerance, millions
@@ -144,8 +145,9 @@ def readings(cell: Cell, runs: dict[int, Run]) -> dict[int, float]:
 
 
 def base_of(cell: Cell) -> Cell | None:
-    """The row that a row with BDR, or one that the paper lacks, is compared with: of its own table, else (T7) of T4."""
-    compared = (cell.balanced and cell.value is not None) or not cell.printed
+    """The row that one with more is compared with: of its own table, else (T7) of T4."""
+    added = cell.balanced or (cell.table == ANSWERS and len(cell.parts) > 1)
+    compared = (added and cell.value is not None) or not cell.printed
     if not compared or not cell.is_accuracy or cell.get("split"):
         return None
     for table in (cell.table, "T4"):

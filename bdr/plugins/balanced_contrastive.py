@@ -52,7 +52,7 @@ class BalancedContrast(Prior):
         check_not_negative(weight=weight)
         check_more_than_zero(temperature=temperature)
         self.weight, self.temperature, self.view = weight, temperature, View(crop)
-        self.projection = Projection(norm=True)
+        self.projection = Projection()
         self.prototypes = nn.Parameter(torch.zeros(0, WIDTH))
         self.register_buffer("offset", torch.zeros(0))
 

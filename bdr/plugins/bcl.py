@@ -82,7 +82,7 @@ class BoostedContrast(Plugin):
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum = {momentum} is not allowed: it is 0 or more, and less than 1")
         self.weight, self.temperature, self.momentum, self.view = weight, temperature, momentum, View(crop)
-        self.projection = Projection(norm=False)
+        self.projection = Projection(normed_twice=True)
         self.fresh: tuple[Tensor, Tensor] | None = None  # images of the batch under way, and their losses
         self.register_buffer("losses", torch.zeros(0))
         self.register_buffer("boost", torch.zeros(0))

@@ -108,7 +108,7 @@ class PaCo(Prior):
         check(alpha, beta, gamma, temperature, queue, momentum)
         self.alpha, self.beta, self.gamma, self.temperature = alpha, beta, gamma, temperature
         self.length, self.momentum, self.view = queue, momentum, View(crop)
-        self.projection = Projection(norm=True)
+        self.projection = Projection()
         self.key_projection, self.key_net = Follower(self.projection), Follower(nn.Identity())
         self.contrast: Contrast | None = None  # of the batch under way
         self.register_buffer("offset", torch.zeros(0))
