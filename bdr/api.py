@@ -91,8 +91,8 @@ def run(
     given = None if isinstance(data, str) else checked_data(data)
     name = data if isinstance(data, str) else None if given is None else given.name
     config, notes = configure(what, name, checked_settings(set), fields)
-    plan = plan_run(config, Path(out) if out else None, Path(runs), given)
-    tell(listener, [*notes, *plan.notes])
+    plan = plan_run(config, Path(out) if out else None, Path(runs), given, notes=notes)
+    tell(listener, plan.notes)
     return execute(plan, listener)
 
 
@@ -197,8 +197,8 @@ def extend(
     classes a phase brings, all at once if not given. The run itself is not changed: what comes out is another.
     """
     given = checked_settings(set), fields
-    plan, notes = plan_extension(Path(run), checked_data(data), step, *given, Path(out) if out else None, Path(runs))
-    tell(listener, notes)
+    plan = plan_extension(Path(run), checked_data(data), step, *given, Path(out) if out else None, Path(runs))
+    tell(listener, plan.notes)
     return execute(plan, listener, command=f"bdr.extend({str(run)!r})")
 
 

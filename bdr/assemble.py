@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +20,23 @@ from bdr.settings import Settings, without_defaults
 
 
 def plan_run(
-    config: Config, path: Path | None, runs: Path, data: DataSet | None = None, extends: Extends | None = None
+    config: Config,
+    path: Path | None,
+    runs: Path,
+    data: DataSet | None = None,
+    extends: Extends | None = None,
+    notes: Sequence[str] = (),
 ) -> Plan:
-    """A run that is yet to begin: all is checked that can be before anything trains."""
+    """A run that is yet to begin: all is checked that can be before anything trains.
+
+    `notes` say what was adapted in the configuration; those on its stages come after them.
+    """
     made = checked(config, data, extends)
     if extends is None:
         check_size(config, made.data)
     config = without_defaults(config)
-    return planned(config, made, config.settings, path, runs)
+    plan = planned(config, made, config.settings, path, runs)
+    return replace(plan, notes=(*notes, *plan.notes))
 
 
 def plan_again(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -22,12 +22,13 @@ from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
 from bdr.frames import frame_of
 from bdr.loading import image_shape
-from bdr.overrides import SCALED, with_settings, with_stage_settings
+from bdr.overrides import SCALED, laid_over, with_settings, with_stage_settings
 from bdr.plan import Plan
 from bdr.readouts import scale_setting
 from bdr.records import Extends, Run, kept_phase, model_checksum, open_whole, other_code, other_library
 from bdr.rereading import classes_known, found_again, other_tests, read_again
 from bdr.scenario import split_evenly
+from bdr.types import Stage
 
 # What may be another than in the run that is extended; all else made its network, its images or its exemplars.
 FREE = ("root", "seed", "precision", "device", "engine", "keep", "checkpoint_every", "log", "uneven")
@@ -41,8 +42,8 @@ def plan_extension(
     fields: Mapping[str, Any] | None = None,
     out: Path | None = None,
     runs: Path = Path("runs"),
-) -> tuple[Plan, list[str]]:
-    """A run whose first phases are those of a finished one; and what there is to say of it."""
+) -> Plan:
+    """A run whose first phases are those of a finished one."""
     run = finished(path)
     refuse_its_own_folder(run, out)
     model, state = model_checksum(path, kept_phase(path, len(run.phases) - 1)), state_after(run)
@@ -57,11 +58,11 @@ def plan_extension(
     about = str(path.resolve()), run.fingerprint, run.seed, shared_facts(run.protocol), model
     order = ",".join(str(data.classes.index(name)) for name in [*known, *new])
     extends = Extends(*about, len(run.phases), len(known), mean, std, tuple(bounds))
-    plan = plan_run(changed(config, {"order": order, "phases": None}), out, runs, data, extends)
+    plan = plan_run(changed(config, {"order": order, "phases": None}), out, runs, data, extends, notes)
     refuse_all_images(plan)
     found = exemplars_of(run, state, plan, data)
     experiment = replace(plan.experiment, earlier=Earlier(run, state, found.rows))
-    return replace(plan, experiment=experiment), notes + what_changed(run, plan, found, data.by_place)
+    return replace(plan, experiment=experiment, notes=(*plan.notes, *what_changed(run, plan, found, data.by_place)))
 
 
 def finished(path: Path) -> Run:
@@ -94,8 +95,7 @@ def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str
         if owner and name != moved and not owner.startswith("stage.") and owner not in parts:
             raise unknown("part with settings that can change when a run is extended", owner, parts)
     refuse_a_start(run, config, [name for name, _ in settings])
-    if any(name == "stage.epochs" for name, _ in settings):
-        config = as_in_its_frame(config)
+    config = as_in_its_frame(config, [name for name, _ in settings])
     return with_settings(changed(config, fields), settings)
 
 
@@ -109,14 +109,32 @@ def refuse_a_start(run: Run, config: Config, names: Sequence[str]) -> None:
         )
 
 
-def as_in_its_frame(config: Config) -> Config:
-    """With the drops and the warm-up of its frame, if those of the run are these: scaled to few epochs, they round."""
-    frame, stage = frame_of(config.data)(config.method, *config.plugins).stage, config.stage
+def as_in_its_frame(config: Config, given: Collection[str]) -> Config:
+    """With the drops and the warm-up of its frame where epochs are given: those of a run of few epochs were rounded."""
+    frame = frame_of(config.data)(config.method, *config.plugins)
+    stage = whole(frame.stage, config.stage) if "stage.epochs" in given else config.stage
+    named = {
+        name: whole_fields(name, frame.stages.get(name, {}), mine)
+        for name, mine in config.stages.items()
+        if f"stage.{name}.epochs" in given
+    }
+    return changed(config, {"stage": stage, "stages": config.stages | named})
+
+
+def whole(frame: Stage, stage: Stage) -> Stage:
+    """A stage before its epochs were changed, if its drops and its warm-up are those of the frame, scaled."""
     scaled, _ = with_stage_settings(frame, {"epochs": stage.epochs})
     if any(getattr(scaled, name) != getattr(stage, name) for name in SCALED):
-        return config
-    whole = {name: getattr(frame, name) for name in ("epochs", *SCALED)}
-    return changed(config, {"stage": replace(stage, **whole)})
+        return stage
+    return replace(stage, **{name: getattr(frame, name) for name in ("epochs", *SCALED)})
+
+
+def whole_fields(name: str, frame: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of what is set for a single stage."""
+    (now, _), (scaled, _) = laid_over(name, [mine]), laid_over(name, [frame, {"epochs": mine.get("epochs", 1)}])
+    if any(scaled.get(field) != now.get(field) for field in SCALED):
+        return now
+    return now | {field: frame[field] for field in ("epochs", *SCALED) if field in frame}
 
 
 def data_of(run: Run, config: Config) -> DataSet:

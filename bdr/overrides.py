@@ -145,7 +145,8 @@ def fallen_together(stage: Stage, name: str) -> str:
     if len(set(places)) == len(places):
         return ""
     spread = ",".join(f"E{number}" for number, _ in enumerate(places, 1))
-    return f"; two of them fall together: type --set stage.drops=[{spread}] for others"
+    owner = "stage" if stage.name == Stage().name else f"stage.{stage.name}"
+    return f"; two of them fall together: type --set {owner}.drops=[{spread}] for others"
 
 
 def moved(given: int | tuple[int, ...], epochs: int, meant: int) -> int | tuple[int, ...]:

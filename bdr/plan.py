@@ -24,7 +24,7 @@ class Plan:
     config: Config
     experiment: Experiment
     info: dict[str, Any]
-    notes: tuple[str, ...] = ()  # what was adapted in stages that the method declares, as sentences
+    notes: tuple[str, ...] = ()  # what there is to say of it before it trains: what was adapted, and what has changed
 
     @property
     def learner(self) -> Learner:

@@ -78,7 +78,7 @@ RULES = {
         *{"bdr.loading", "bdr.assemble", "bdr.plan"},
     },
     "extension": {
-        *{"bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
+        *{"bdr.types", "bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
         *{
             "bdr.config",
             "bdr.overrides",

@@ -188,7 +188,7 @@ def test_it_can_be_extended_again(six, eight, places):
 
 def test_a_stop_and_a_resume_change_nothing(six, eight, places):
     steps = iter(range(100))
-    plan, _ = api.plan_extension(six, digits_of(*range(8)), out=places / "stopped")
+    plan = api.plan_extension(six, digits_of(*range(8)), out=places / "stopped")
     with pytest.raises(Interrupted):
         api.execute(plan, stopping=lambda: next(steps) >= 3)
     resumed = api.resume(places / "stopped", data=digits_of(*range(8)))
@@ -196,7 +196,7 @@ def test_a_stop_and_a_resume_change_nothing(six, eight, places):
 
 
 def test_one_that_was_killed_before_it_saved_anything_begins_with_what_it_takes_over(six, eight, places):
-    plan, _ = api.plan_extension(six, digits_of(*range(8)), out=places / "killed")
+    plan = api.plan_extension(six, digits_of(*range(8)), out=places / "killed")
     plan.experiment.path.mkdir()
     (plan.experiment.path / "run.json").write_text((eight / "run.json").read_text())
     with pytest.raises(BdrError, match=r"type the bdr extend that began it once more"):
@@ -215,7 +215,7 @@ def test_an_analysed_run_stays_one(tmp_path):
 
 def test_another_seed_is_another_run(six, places):
     data, plan = digits_of(*range(8)), api.plan_extension
-    same, other = plan(six, data)[0].info, plan(six, data, fields={"seed": 7})[0].info
+    same, other = plan(six, data).info, plan(six, data, fields={"seed": 7}).info
     assert (same["seed"], other["seed"]) == (1993, 7)
     assert other["fingerprint"] != same["fingerprint"]
 
@@ -243,10 +243,10 @@ def test_images_are_normalised_as_those_of_the_run_were(places):
         return from_arrays(pixels, labels, pixels, labels)  # whose mean and spread are measured
 
     first = api.run("ucir", data=grey(2, 100), base=2, step=2, out=places / "dark", **PLAIN).path
-    plan, notes = api.plan_extension(first, merged(grey(2, 100), grey(4, 255)))
+    plan = api.plan_extension(first, merged(grey(2, 100), grey(4, 255)))
     assert plan.info["protocol"]["normalise"] == Run.open(first).protocol["normalise"]
     assert plan.learner.train.mean.tolist() == pytest.approx(grey(2, 100).mean)
-    assert notes == []
+    assert plan.notes == ()
 
 
 def merged(old, new):
@@ -311,8 +311,8 @@ def test_records_of_before_say_mean_and_std_in_words(six):
 def test_other_test_images_are_said(six):
     data = digits_of(*range(8))
     fewer = data.test.where(np.arange(len(data.test)) != np.flatnonzero(data.test.labels == 3)[0])
-    _, notes = api.plan_extension(six, replace(data, test=fewer))
-    assert [note for note in notes if "the test images of 3 are not those" in note] == notes != []
+    notes = api.plan_extension(six, replace(data, test=fewer)).notes
+    assert [note for note in notes if "the test images of 3 are not those" in note] == [*notes] != []
 
 
 def test_in_python_a_warning_is_logged_where_nobody_listens(six, tmp_path, caplog):
@@ -326,8 +326,10 @@ def test_in_python_a_warning_is_logged_where_nobody_listens(six, tmp_path, caplo
 def test_a_new_class_that_reads_like_a_known_one_is_said(tmp_path):
     first, second = (replace(digits_of(*range(n)), classes=("a", "ice cream", "c", "Ice-Cream")[:n]) for n in (3, 4))
     known = api.run("ucir", data=first, base=3, step=1, out=tmp_path / "first", **PLAIN).path
-    _, notes = api.plan_extension(known, second)
-    assert [note for note in notes if "the new class 'Ice-Cream' reads like 'ice cream', which" in note] == notes != []
+    notes = api.plan_extension(known, second).notes
+    assert (
+        [note for note in notes if "the new class 'Ice-Cream' reads like 'ice cream', which" in note] == [*notes] != []
+    )
 
 
 # What cannot be
@@ -391,7 +393,7 @@ def test_the_folder_of_the_run_itself_is_refused_with_no_word_of_removing_it(six
 
 
 def test_settings_of_training_can_be_others(six):
-    plan, _ = api.plan_extension(six, digits_of(*range(8)), settings=[("stage.epochs", 4), ("bdr.m", 0.5)])
+    plan = api.plan_extension(six, digits_of(*range(8)), settings=[("stage.epochs", 4), ("bdr.m", 0.5)])
     assert [stages[0].epochs for stages in plan.learner.stages] == [4, 4, 4]
     assert plan.config.settings["bdr"] == {"m": 0.5}
 
@@ -399,7 +401,7 @@ def test_settings_of_training_can_be_others(six):
 def test_a_step_that_does_not_fit_is_refused(six):
     with pytest.raises(UsageError, match=r"3 new classes do not split into phases of 2: use a --step of 1, 3, or"):
         api.extend(six, data=digits_of(*range(9)), step=2)
-    plan, _ = api.plan_extension(six, digits_of(*range(9)), 2, [("uneven", True)])
+    plan = api.plan_extension(six, digits_of(*range(9)), 2, [("uneven", True)])
     assert plan.info["phases"][2:] == [[6, 8], [8, 9]]
 
 
@@ -650,18 +652,43 @@ def test_a_folder_that_is_gone_is_named_as_it_was(pictures, recorded):
 def test_more_epochs_than_before_have_the_drops_of_the_frame_and_not_those_that_few_epochs_rounded(six):
     data = digits_of(*range(8))
     assert Run.open(six).info["config"]["stage"]["drops"] == [1, 2]  # of 2 epochs; at (80, 120) of 160 they were
-    plan, notes = api.plan_extension(six, data, settings=[("stage.epochs", 100)])
+    plan = api.plan_extension(six, data, settings=[("stage.epochs", 100)])
     assert (plan.config.stage.epochs, plan.config.stage.drops) == (100, (50, 75))
-    assert notes == ["main.drops scaled with the epochs: (80, 120) -> (50, 75)"]
-    assert api.plan_extension(six, data)[0].config.stage == api.plan_of(six, digits_of(*range(6))).config.stage
-    chosen, _ = api.plan_extension(six, data, settings=[("stage.epochs", 100), ("stage.drops", [30, 60])])
+    assert plan.notes == ("main.drops scaled with the epochs: (80, 120) -> (50, 75)",)
+    assert api.plan_extension(six, data).config.stage == api.plan_of(six, digits_of(*range(6))).config.stage
+    chosen = api.plan_extension(six, data, settings=[("stage.epochs", 100), ("stage.drops", [30, 60])])
     assert chosen.config.stage.drops == (30, 60)
+
+
+def brief(what, path, **settings):
+    """A run on half of the digits, whose other half it has yet to learn."""
+    epochs = {f"stage.{name}": count for name, count in {"epochs": 4, **settings}.items()}
+    return api.run(what, data="digits", base=2, step=4, phases=2, device="cpu", out=path, set=epochs).path
+
+
+def test_a_single_stage_with_more_epochs_than_before_has_the_drops_of_the_frame_too(tmp_path):
+    run = brief("bic", tmp_path / "run", **{"correction.epochs": 2})
+    assert Run.open(run).info["config"]["stages"]["correction"]["drops"] == [1, 1, 2, 2]  # of 200, (60, 120, 160, 180)
+    plan = api.plan_extension(run, settings=[("stage.correction.epochs", 20)])
+    assert plan.config.stages["correction"]["drops"] == (6, 12, 16, 18)
+    assert plan.notes == ("correction.drops scaled with the epochs: (60, 120, 160, 180) -> (6, 12, 16, 18)",)
+    chosen = api.plan_extension(run, settings=[("stage.correction.drops", [1, 2])])
+    assert chosen.config.stages["correction"] == {"epochs": 2, "drops": (1, 2), "lr": 0.03}
+
+
+def test_what_is_adapted_in_stages_that_the_method_declares_is_told_of_an_extension_too(tmp_path):
+    said = "balanced.drops scaled with the epochs: (1, 2) -> (3, 5)"
+    run = brief("e2e", tmp_path / "run", **{"balanced.epochs": 8})
+    assert api.plan_extension(run).notes == (said,)
+    assert said in typed("extend", str(run), "--out", str(tmp_path / "out"), "--dry-run")[2]
 
 
 def test_drops_that_few_epochs_have_rounded_to_one_place_are_told_where_more_are_asked_for():
     stage, notes = with_stage_settings(Stage(epochs=3, drops=(2, 2)), {"epochs": 100})
     assert stage.drops == (67, 67)
     assert notes[0].endswith("(2, 2) -> (67, 67); two of them fall together: type --set stage.drops=[E1,E2] for others")
+    _, notes = with_stage_settings(Stage("balanced", epochs=3, drops=(2, 2)), {"epochs": 100})
+    assert notes[0].endswith("type --set stage.balanced.drops=[E1,E2] for others")
 
 
 def stopped_after_a_phase(path):

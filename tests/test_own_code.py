@@ -237,10 +237,10 @@ def test_a_run_that_is_extended_by_other_code_says_so(module, tmp_path):
         "set": {"stage.epochs": 1},
     }
     path = api.run("edited:Mine", data="digits", out=tmp_path / "run", phases=2, **fields).path
-    assert api.plan_extension(path)[1] == []
+    assert api.plan_extension(path).notes == ()
     edit(module)
-    _, notes = api.plan_extension(path)
-    assert notes == [f"warning: edited changed since {path} was trained: it is extended by other code"]
+    notes = api.plan_extension(path).notes
+    assert notes == (f"warning: edited changed since {path} was trained: it is extended by other code",)
 
 
 SCALAR = r"plug-in {}: classify must return one loss a sample, \(B,\), and returned a tensor of shape \(\)"
@@ -476,6 +476,6 @@ def test_a_sweep_knows_which_finished_runs_are_of_another_library(tmp_path, chan
 def test_a_run_that_is_extended_by_another_library_says_so(tmp_path, change_library):
     fields = {"net": "runs:flat", "base": 4, "step": 3, "memory": "3/class", "device": "cpu"}
     path = api.run("ucir", data="digits", out=tmp_path / "run", phases=2, set={"stage.epochs": 1}, **fields).path
-    assert api.plan_extension(path)[1] == []
+    assert api.plan_extension(path).notes == ()
     change_library()
-    assert api.plan_extension(path)[1] == [f"{CHANGED}: {path} is extended by other code"]
+    assert api.plan_extension(path).notes == (f"{CHANGED}: {path} is extended by other code",)

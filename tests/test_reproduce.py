@@ -251,7 +251,7 @@ def test_the_command_by_hand_is_the_same_run(monkeypatch):
     said = shlex.split(mapped(cell("T2", "UCIR")).command(1994))
     made = {}
 
-    def plan_run(config, *_):
+    def plan_run(config, *_, **__):
         made["config"] = config
         return SimpleNamespace(notes=())
 

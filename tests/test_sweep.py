@@ -77,7 +77,7 @@ def swept(what, runs, fields=FIELDS, settings=SETTINGS, seeds=None, jobs=1, unti
 
 
 def planned(what, runs=Path("runs"), fields=FIELDS, settings=(), seeds=None):
-    return plan_sweep(wishes_of(grids_of(what), typed(fields, settings), seeds), runs)[0]
+    return plan_sweep(wishes_of(grids_of(what), typed(fields, settings), seeds), runs)
 
 
 def grid_file(folder, **content):
@@ -198,7 +198,7 @@ def test_the_grid_of_the_page_is_what_the_page_says():
     page = Path(__file__).resolve().parents[1] / "docs" / "commands" / "sweep.md"
     block = page.read_text().split("```yaml\n")[1].split("```")[0]
     wishes = wishes_of([checked_grid(yaml.safe_load(block), "page")], {}, None)
-    assert len(plan_sweep(wishes, Path("runs"))[0]) == 12
+    assert len(plan_sweep(wishes, Path("runs"))) == 12
 
 
 def test_a_missing_grid_is_named():
@@ -235,7 +235,7 @@ def test_the_words_of_a_run_make_its_configuration(tmp_path):
     (config,), _ = configurations(
         run.words[1], typed({"data": words["--data"]}, settings), None, [int(words["--seed"])]
     )
-    assert facts_of([("", config)], tmp_path)[0]["path"] == str(run.path)
+    assert facts_of([("", config, [])], tmp_path)[0]["path"] == str(run.path)
 
 
 def test_another_process_finds_the_same_facts(monkeypatch, tmp_path):
@@ -247,10 +247,15 @@ def test_another_process_finds_the_same_facts(monkeypatch, tmp_path):
             exec(command[-1])
         return SimpleNamespace(returncode=0, stdout=f"chatter\n{said.getvalue()}", stderr="")
 
-    here = planned(["ucir", "ucir+bdr"], tmp_path)
+    asked_for = FIELDS, ["stage.epochs=10", "stage.balanced.epochs=20"]
+    here = planned(["e2e", "e2e+bdr"], tmp_path, *asked_for)
+    assert here[1].notes == (
+        "main.drops scaled with the epochs: (12, 17) -> (6, 8)",
+        "balanced.drops scaled with the epochs: (3, 5) -> (8, 12)",
+    )
     monkeypatch.setattr(plan, "may_use_cuda", lambda configs: True)
     monkeypatch.setattr(plan, "subprocess", SimpleNamespace(run=asked))
-    assert planned(["ucir", "ucir+bdr"], tmp_path) == here
+    assert planned(["e2e", "e2e+bdr"], tmp_path, *asked_for) == here
     with pytest.raises(UsageError, match=r"ucir\+bdrr: no plug-in"):
         planned(["ucir+bdrr"], tmp_path)
 

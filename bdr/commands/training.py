@@ -69,11 +69,9 @@ def run_seeds(
             raise UsageError("--print-config prints one configuration and --seeds asks for several; use --seed")
         print(to_yaml(configs[0]), end="")
         return
-    for note in notes:
-        err.print(note, markup=False)
     finished = finished_runs(runs) if dry_run else []
     for place, config in enumerate(configs):
-        plan = plan_run(config, path, runs)
+        plan = plan_run(config, path, runs, notes=notes)
         for note in () if place else plan.notes:
             err.print(note, markup=False)
         if dry_run:
@@ -145,8 +143,8 @@ def extend_run(
     runs: Path,
     dry_run: bool,
 ) -> None:
-    plan, notes = plan_extension(path, None, step, typed.items(), out=folder, runs=runs)
-    for note in notes:
+    plan = plan_extension(path, None, step, typed.items(), out=folder, runs=runs)
+    for note in plan.notes:
         err.print(note, markup=False, soft_wrap=True)
     if dry_run:
         print_estimate(plan, finished_runs(runs))

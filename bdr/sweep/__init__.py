@@ -71,8 +71,12 @@ def train_all(planned: Sequence[Planned], conditions: Conditions, end: float) ->
 
 def plan_runs(what: Sequence[str], asked: Asked, runs: Path) -> list[Planned]:
     """Every run, checked; what was adapted on the way is said."""
-    planned, notes = plan_sweep(wishes_of(grids_of(what), asked.typed, asked.seeds), runs)
-    for note in notes:
+    return said(plan_sweep(wishes_of(grids_of(what), asked.typed, asked.seeds), runs))
+
+
+def said(planned: list[Planned]) -> list[Planned]:
+    """What was adapted in several runs is told once."""
+    for note in dict.fromkeys(note for run in planned for note in run.notes):
         err.print(note, markup=False)
     return planned
 

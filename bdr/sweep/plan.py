@@ -25,6 +25,8 @@ from bdr.records import is_begun, is_done
 from bdr.records.speed import Setup
 from bdr.sweep.grid import Wish
 
+Labelled = tuple[str, Config, list[str]]  # what a run is called, and what was adapted in its configuration
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -40,6 +42,7 @@ class Planned:
     images: tuple[int, ...]  # that pass through training, by phase
     other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
     other_library: bool = False  # the library has
+    notes: tuple[str, ...] = ()  # what was adapted in it, as sentences
 
     @property
     def name(self) -> str:
@@ -58,22 +61,20 @@ class Planned:
         return is_done(self.path)
 
 
-def plan_sweep(wishes: Sequence[Wish], runs: Path) -> tuple[list[Planned], list[str]]:
-    """All runs, each once, and what was adapted in their configurations, as sentences."""
-    made: dict[str, tuple[Wish, Config]] = {}
-    notes: list[str] = []
+def plan_sweep(wishes: Sequence[Wish], runs: Path) -> list[Planned]:
+    """All runs, each once."""
+    made: dict[str, tuple[Wish, Config, list[str]]] = {}
     for wish in wishes:
-        config, said = configuration(wish)
-        made.setdefault(config.model_dump_json(), (wish, config))
-        notes += [note for note in said if note not in notes]
-    labelled = [(wish.label, config) for wish, config in made.values()]
+        config, notes = configuration(wish)
+        made.setdefault(config.model_dump_json(), (wish, config, notes))
+    labelled = [(wish.label, config, notes) for wish, config, notes in made.values()]
     # A CUDA context in this process would hold memory, and stay outside of MPS, for as long as the sweep lasts.
-    find = facts_elsewhere if may_use_cuda(config for _, config in labelled) else facts_of
+    find = facts_elsewhere if may_use_cuda(config for _, config, _ in labelled) else facts_of
     found = find(labelled, runs)
-    notes = list(dict.fromkeys([*notes, *(note for facts in found for note in facts["notes"])]))
-    planned = [made_of(*each, facts, runs) for each, facts in zip(made.values(), found, strict=True)]
+    pairs = zip(made.values(), found, strict=True)
+    planned = [made_of(wish, config, facts, runs) for (wish, config, _), facts in pairs]
     check_folders(planned)
-    return planned, notes
+    return planned
 
 
 def configuration(wish: Wish) -> tuple[Config, list[str]]:
@@ -88,23 +89,23 @@ def may_use_cuda(configs: Iterable[Config]) -> bool:
     return any(config.device != "cpu" for config in configs) and torch.cuda.is_available()
 
 
-def facts_of(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str, Any]]:
+def facts_of(configs: Sequence[Labelled], runs: Path) -> list[dict[str, Any]]:
     """Folder and first phase of every run; each data set is loaded once."""
     loaded: dict[tuple[Any, ...], DataSet] = {}
     found = []
-    for label, config in configs:
+    for label, config, notes in configs:
         try:
             key = config.data, config.root, config.size
             if key not in loaded:
                 loaded[key] = load_data(changed(config, {"statistics": "default", "augment": {}}))
-            found.append(facts(config, runs, loaded[key]))
+            found.append(facts(config, runs, loaded[key], notes))
         except BdrError as error:
             raise type(error)(f"{label}: {error}") from None
     return found
 
 
-def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
-    plan = plan_run(config, None, runs, data)
+def facts(config: Config, runs: Path, data: DataSet | None, notes: Sequence[str] = ()) -> dict[str, Any]:
+    plan = plan_run(config, None, runs, data, notes=notes)
     experiment, there = plan.experiment, run_there(plan)
     if there is not None:
         refuse_other_defaults(plan, there)
@@ -120,9 +121,10 @@ def facts(config: Config, runs: Path, data: DataSet) -> dict[str, Any]:
     }
 
 
-def facts_elsewhere(configs: Sequence[tuple[str, Config]], runs: Path) -> list[dict[str, Any]]:
+def facts_elsewhere(configs: Sequence[Labelled], runs: Path) -> list[dict[str, Any]]:
     """The same, found by another process on the device that the runs will use: there the keys are theirs."""
-    asked = {"runs": str(runs), "configs": [(label, config.model_dump(mode="json")) for label, config in configs]}
+    told = [(label, config.model_dump(mode="json"), notes) for label, config, notes in configs]
+    asked = {"runs": str(runs), "configs": told}
     code = "from bdr.sweep.plan import answer; answer()"
     said = subprocess.run([sys.executable, "-c", code], input=json.dumps(asked), capture_output=True, text=True)
     if said.returncode:
@@ -138,7 +140,7 @@ def answer() -> None:
     """Reads configurations from stdin, and prints their facts, or why one cannot be."""
     asked = json.load(sys.stdin)
     try:
-        configs = [(label, Config.model_validate(config)) for label, config in asked["configs"]]
+        configs = [(label, Config.model_validate(config), notes) for label, config, notes in asked["configs"]]
         print(json.dumps({"facts": facts_of(configs, Path(asked["runs"]))}))
     except BdrError as error:
         print(json.dumps({"error": str(error), "usage": isinstance(error, UsageError)}))
@@ -157,6 +159,7 @@ def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Pl
         images=tuple(found["images"]),
         other_code=tuple(found["other_code"]),
         other_library=found["other_library"],
+        notes=tuple(found["notes"]),
     )
 
 
