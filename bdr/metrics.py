@@ -39,6 +39,9 @@ class Recorded(Protocol):
     @property
     def phases(self) -> list[dict[str, Any]]: ...
 
+    @property
+    def computed(self) -> dict[str, Any]: ...
+
     def steps(self, phase: int) -> dict[str, np.ndarray]: ...
 
 
@@ -255,11 +258,18 @@ def summary(run: Recorded, readout: str = "cnn") -> dict[str, Any]:
         "forgetting_max": forgetting_max(a),
         "forgetting_max_all": forgetting_max_all(a),
         "forgetting_first": forgetting_first(a),
-        **_destruction_summary(run),
+        **_destructions_once(run),
         **_parameter_summary(run),
         "accuracies": accuracies,
         "matrix": [[float(value) for value in row[: i + 1]] for i, row in enumerate(a)],
     }
+
+
+def _destructions_once(run: Recorded) -> dict[str, float | None]:
+    """Nearly all the time of a summary, whatever the readout; a run that is checked, shown and drawn needs several."""
+    if "destructions" not in run.computed:
+        run.computed["destructions"] = _destruction_summary(run)
+    return run.computed["destructions"]
 
 
 def _destruction_summary(run: Recorded) -> dict[str, float | None]:

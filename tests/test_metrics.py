@@ -169,7 +169,7 @@ def recorded_run(distillation=(NAN, NAN, NAN, NAN)):
         "ce_old": np.array([1.0, 3.0, 1.0, 99.0]),
         "distillation": np.array(distillation),
     }
-    return SimpleNamespace(phases=lines, steps=lambda phase: series)
+    return SimpleNamespace(phases=lines, computed={}, steps=lambda phase: series)
 
 
 def test_a_summary_gathers_every_number_of_a_run():

@@ -12,7 +12,7 @@ import pytest
 from directories import PROTOCOL, make_run, read_by, with_protocol
 from rich.console import Console
 
-from bdr import api, describe
+from bdr import api, describe, metrics
 from bdr.assemble import plan_run
 from bdr.commands.looking import gathered, show_runs
 from bdr.describe import told
@@ -43,6 +43,18 @@ def runs(tmp_path):
 def test_runs_are_grouped_by_title_over_seeds(runs):
     groups = group_runs(runs)
     assert [(group.label, len(group.runs)) for group in groups] == [("ucir", 3), ("ucir+bdr", 3)]
+
+
+def test_what_takes_long_is_computed_once_a_run(runs, tmp_path, monkeypatch):
+    read, destructions = [], metrics.destructions
+    monkeypatch.setattr(
+        metrics, "destructions", lambda run, name: read.append((run.path, name)) or destructions(run, name)
+    )
+    found = gathered([tmp_path])
+    compare(found)
+    run_sheet(found[0])
+    assert sorted(read) == sorted((run.path, name) for run in runs for name in ("ce_old", "distillation"))
+    assert replace(found[0], phases=[]).computed == {}
 
 
 def test_the_difference_is_paired_over_common_seeds(runs):

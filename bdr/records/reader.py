@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ class Run:
     info: dict[str, Any]
     phases: list[dict[str, Any]]
     done: bool
+    computed: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what takes long, by its name
 
     @classmethod
     def open(cls, path: Path) -> Run:
