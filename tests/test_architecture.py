@@ -189,7 +189,7 @@ ENGINE = (
     *("fit", "checkpoint", "analyse", "evaluate"),
     *("learner", "saving", "inherit", "experiment", "recording", "course", "run"),
 )
-LOOKING = ("bdr.records", "bdr.metrics", "bdr.report", "bdr.watch.board", "bdr.commands.looking")
+LOOKING = ("bdr.records", "bdr.metrics", "bdr.report", "bdr.watch.board", "bdr.commands.looking", "bdr.paper.printed")
 
 
 def files_of(part: str) -> list[Path]:

@@ -21,7 +21,7 @@ from bdr.errors import UsageError
 from bdr.losses import softmax_loss
 from bdr.methods.plain import Replay
 from bdr.nets.base import Follower
-from bdr.paper import load_cells
+from bdr.paper.cells import load_cells
 from bdr.paper.mapping import mapped
 from bdr.plugins import PLUGINS, BalancedContrast, LogitAdjustment, PaCo
 from bdr.plugins.paco import EMPTY, contrasted, enqueue, parametric

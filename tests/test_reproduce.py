@@ -18,10 +18,10 @@ from bdr.errors import UsageError
 from bdr.methods import METHODS
 from bdr.overrides import with_settings
 from bdr.paper.beyond import beside
-from bdr.paper.cells import Cell, cells_of, load_cells, load_tables
+from bdr.paper.cells import DATA, SPECS, Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import workload
 from bdr.paper.found import gather
-from bdr.paper.mapping import DATA, DER_NOTE, EXTRACTOR, SPECS, Reason, Wanted, addition, as_printed, mapped, pruning
+from bdr.paper.mapping import DER_NOTE, EXTRACTOR, Reason, Wanted, addition, as_printed, mapped, pruning
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, run_all
 from bdr.paper.schedule import counted_seeds

@@ -13,10 +13,5 @@ layout     how each table is laid out
 grid       a table with ours under the paper's
 latex      that as LaTeX
 table      the command `bdr table`
+printed    the paper's names and numbers beside ours in figures
 """
-
-from bdr.paper.cells import Cell, load_cells
-from bdr.paper.mapping import Reason, Wanted, mapped
-from bdr.paper.only import parse_only
-
-__all__ = ["Cell", "Reason", "Wanted", "load_cells", "mapped", "parse_only"]

@@ -11,30 +11,11 @@ from typing import Any
 from bdr.config import Config
 from bdr.frames import cifar100
 from bdr.overrides import flattened
-from bdr.paper.cells import Cell, load_cells
+from bdr.paper.cells import DATA, SPECS, Cell, load_cells
 from bdr.recipes import RECIPES, configure
 
 Settings = tuple[tuple[str, Any], ...]
 
-# What a row of a table is here. A row whose parts are not all in METHODS and PLUGINS is "not in this version"; one that
-# is not listed is so too, until somebody adds its line.
-SPECS = {
-    "UCIR": "ucir",
-    "CwD": "ucir+cwd",
-    "AANet": "ucir+aanet",
-    "AANet+CwD": "ucir+aanet+cwd",
-    "iCaRL": "icarl",
-    "BiC": "bic",
-    "WA": "wa",
-    "PODNet": "podnet",
-    "RPSNet": "rpsnet",
-    "Bound": "joint",
-    "DER w/o P": "der",
-    "DER": "der",
-    "simple-DER": "simple-der",
-    "DyTox": "dytox",
-    "DyTox+": "dytox+mixup",
-}
 SAMPLING = "bal. sampling"  # as printed
 ADDITIONS: dict[str, tuple[str, Settings]] = {
     "BDR": ("bdr", ()),
@@ -51,7 +32,6 @@ SWITCHES = {  # CR, DC, momentum in table 5
     (True, True, False): "cr+dc",
     (True, True, True): "cr+dc+momentum",
 }
-DATA = {"CIFAR-100": "cifar100"}
 CLASSES = {"cifar100": 100}
 IMAGES = {"cifar100": 500}  # training images of each class
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bdr.paper.cells import Cell, cells_of
-from bdr.paper.mapping import DATA, SPECS
+from bdr.paper.cells import DATA, SPECS, Cell, cells_of
 from bdr.report.paper_figures import Anchor, Printed
 
 BEYOND = {"e2e": "E2E", "ewc": "EWC", "lwf": "LwF", "rwalk": "RWalk", "si": "SI"}  # in no table on data that is here
