@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +16,20 @@ from rich.console import Console
 from bdr.errors import UsageError
 
 if TYPE_CHECKING:
-    from bdr.report import Comparison
+    from bdr.report import Comparison, Sheet
 
 out = Console(highlight=False, emoji=False)  # `bad:Boom` is a name
 err = Console(stderr=True, highlight=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """A sentence, in one line however long: a path or a command that breaks inside a word cannot be copied."""
+    out.print(text, markup=False, soft_wrap=True)
+
+
+def tell(text: str) -> None:
+    """The same beside the output."""
+    err.print(text, markup=False, soft_wrap=True)
 
 
 def command_line() -> str:
@@ -51,9 +61,17 @@ def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
     """A table a protocol."""
     from bdr import report  # which is slow to import, and not for every command
 
-    sheets = report.comparison_sheets(comparison, title)
-    # the notes below the tables and not as captions, which would be as narrow as the last table
-    for table in report.as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
+    print_sheets(report.comparison_sheets(comparison, title))
+
+
+def print_sheets(sheets: Sequence[Sheet]) -> None:
+    """Tables that are read together, uncropped, since a number without its end is another; the notes of the last below.
+
+    Not as captions, which would be as narrow as the last table.
+    """
+    from bdr.report import as_rich_tables
+
+    for table in as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
         out.print(table, crop=False)
     for note in sheets[-1].notes:
         out.print(note, markup=False)

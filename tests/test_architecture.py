@@ -345,6 +345,15 @@ def test_the_public_names_can_be_seen_before_any_of_them_is_imported():
 
 
 @pytest.mark.parametrize("file", sorted(HOME.rglob("*.py")), ids=lambda file: str(file.relative_to(HOME)))
+def test_sentences_go_to_a_terminal_by_say_and_tell_alone(file):
+    calls = [node for node in ast.walk(tree_of(file)) if isinstance(node, ast.Call)]
+    printed = [call for call in calls if ast.unparse(call.func) in ("out.print", "err.print", "console.print")]
+    sentences = [call for call in printed if isinstance(call.args[0], ast.Constant | ast.JoinedStr)]
+    options = {option.arg for call in printed for option in call.keywords}
+    assert file == HOME / "terminal.py" or not (sentences or options & {"markup", "soft_wrap"})
+
+
+@pytest.mark.parametrize("file", sorted(HOME.rglob("*.py")), ids=lambda file: str(file.relative_to(HOME)))
 def test_nothing_is_unpickled_but_by_the_restricted_reader(file):
     source = file.read_text(encoding="utf-8")
     for call in ("pickle.load", "torch.load", "allow_pickle=True", "cloudpickle", "dill"):

@@ -1,6 +1,7 @@
 """What a terminal shows of a run: the time left and the bar stay, whatever room there is."""
 
 import io
+import logging
 import signal
 import sys
 
@@ -9,9 +10,10 @@ import pytest
 from rich.console import Console
 from test_cli import WHOLE, typed
 
+from bdr.cli import heard, say_warning
 from bdr.display import Bar, Lines, Workload, duration
 from bdr.engine.listen import EpochLog
-from bdr.terminal import stoppable
+from bdr.terminal import say, stoppable, tell
 from bdr.types import Phase, Stage
 
 
@@ -100,6 +102,20 @@ def test_a_loss_is_that_of_what_is_minimised_with_its_weights():
     assert log.mean("ce_old") == 4.0  # of the steps that had a sample of an old class
     assert np.isnan(log.mean("distillation"))  # which this method does not have
     assert log._replace(values=np.full((2, 3), 3e38, np.float32)).loss == np.inf
+
+
+def log(text):
+    with heard():
+        logging.getLogger("bdr").info(text)
+
+
+@pytest.mark.parametrize("spoken", [say, tell, log, say_warning])
+def test_a_sentence_is_one_line_and_no_markup_so_that_its_paths_and_commands_can_be_copied(capsys, monkeypatch, spoken):
+    monkeypatch.setenv("COLUMNS", "20")
+    text = "go on with: bdr resume /a/long/path/to/[red]/where/runs/are :smile:"
+    spoken(text)
+    said = "".join(capsys.readouterr())
+    assert said == f"{'warning: ' if spoken is say_warning else ''}{text}\n"
 
 
 @pytest.mark.parametrize(("terminal", "before"), [(True, "\n"), (False, "")])

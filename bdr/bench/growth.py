@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from bdr.bench.cases import Settings, Shape, Timing, fields_of, random_images, time_case
-from bdr.bench.tables import Measured, in_words, keep, measured_table
+from bdr.bench.tables import Measured, in_words, show_measured
 from bdr.describe import describe_device
 from bdr.errors import UsageError
 from bdr.overrides import as_typed
@@ -109,12 +108,8 @@ def line_table(lines: Sequence[Line], measured: int, phases: int) -> Table:
     return table
 
 
-def show_growth(measured: Measured, phases: int, out: Path | None) -> None:
+def show_growth(measured: Measured, phases: int, file: Path | None) -> None:
     """What was measured, and apart from it what the lines say of phases that were not."""
-    console, lines = Console(highlight=False), lines_of(measured, phases)
-    console.print(measured_table(measured))
-    console.print(line_table(lines, len(measured.rows), phases))
-    if out is not None:
-        kept = {"extrapolated_to_phase": phases - 1, "lines": [asdict(line) for line in lines]}
-        keep(out, {"title": measured.title, "rows": measured.rows} | kept, measured.device)
-        console.print(f"written: {out}", markup=False)
+    lines = lines_of(measured, phases)
+    ahead = {"extrapolated_to_phase": phases - 1, "lines": [asdict(line) for line in lines]}
+    show_measured(measured, file, [line_table(lines, len(measured.rows), phases)], ahead)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch.profiler import ProfilerActivity, profile
 
 from bdr.bench.cases import (
@@ -23,7 +22,7 @@ from bdr.bench.cases import (
     seconds_of_step,
     steps_of,
 )
-from bdr.bench.tables import Measured, keep, measured_table
+from bdr.bench.tables import Measured, measured_table, show_measured
 from bdr.describe import describe_device
 from bdr.engine.fit import Fit
 from bdr.parts import choose_device
@@ -128,15 +127,10 @@ def row_of_kernel(kernel: Kernel) -> dict[str, Any]:
     return {"us/step": kernel.microseconds, "calls/step": kernel.calls, "kernel": kernel.name}
 
 
-def show_kernels(measured: Measured, kernels: Sequence[Kernel], top: int, out: Path | None) -> None:
+def show_kernels(measured: Measured, kernels: Sequence[Kernel], top: int, file: Path | None) -> None:
     """The kinds, and of the kernels those that take longest; all of them in a file where one is wanted."""
-    console, longest = Console(highlight=False), Measured(f"The {min(top, len(kernels))} longest", measured.device)
+    longest = Measured(f"The {min(top, len(kernels))} longest", measured.device)
     for each in kernels[:top]:
         longest.add(row_of_kernel(each) | {"kernel": each.name[:LONGEST_NAME]})
-    console.print(measured_table(measured))
-    if longest.rows:
-        console.print(measured_table(longest))
-    if out is not None:
-        found = {"title": measured.title, "rows": measured.rows, "kernels": [row_of_kernel(each) for each in kernels]}
-        keep(out, found, measured.device)
-        console.print(f"written: {out}", markup=False)
+    further = [measured_table(longest)] if longest.rows else []
+    show_measured(measured, file, further, {"kernels": [row_of_kernel(each) for each in kernels]})

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from bdr.bench.baseline import time_baseline
 from bdr.bench.cases import (
@@ -22,10 +21,11 @@ from bdr.bench.cases import (
     time_case,
     usual_batch,
 )
-from bdr.bench.tables import in_phase, keep, ratio_table, ratios, speed_table
+from bdr.bench.tables import in_phase, ratio_table, ratios, show_tables, speed_table
 from bdr.describe import describe_device
 from bdr.errors import UsageError
 from bdr.parts import choose_device
+from bdr.terminal import say
 
 
 def bench_steps(
@@ -50,22 +50,22 @@ def bench_steps(
     shape = shape.seen(as_trained).up_to(phase)
     data = random_images(shape)
     chosen = list(engines) or (["graph", "eager"] if gpu else ["eager"])
-    console, timings = Console(highlight=False), []
+    timings = list[Timing]()
     for engine in chosen:
         for number, case in itertools.product((0, phase), what):
             config = fields_of(case, where, engine, net, batch, as_trained)
             timings.append(time_case(case, number, shape, data, steps, config))
-            console.print(line_of(timings[-1]), markup=False)
+            say(line_of(timings[-1]))
             if analyse and number:  # nothing is analysed in a first phase
                 looked = time_case(case, number, shape, data, steps, config | {"analyse": True})
                 timings.append(replace(looked, case=f"{case} --analyse"))
-                console.print(line_of(timings[-1]), markup=False)
+                say(line_of(timings[-1]))
     if baseline:
         timings.append(
             time_baseline(net or plain_net(where), data, shape.base, batch or usual_batch(where), min(steps, 20), where)
         )
-        console.print(line_of(timings[-1]), markup=False)
-    report(console, timings, what[0], shape, where, out)
+        say(line_of(timings[-1]))
+    report(timings, what[0], shape, where, out)
 
 
 def line_of(timing: Timing) -> str:
@@ -73,20 +73,13 @@ def line_of(timing: Timing) -> str:
     return f"{where}: {timing.images_per_second:,.0f} images/s, {timing.ms_per_step:.3f} ms"
 
 
-def report(
-    console: Console, timings: list[Timing], reference: str, shape: Shape, device: torch.device, out: Path | None
-) -> None:
+def report(timings: list[Timing], reference: str, shape: Shape, device: torch.device, file: Path | None) -> None:
     peak, found = bf16_peak(device), ratios(timings, reference)
     later = max(each.number for each in timings)
     about = f"{describe_device(device)['name']}, {shape.images_told}, phases 0 and {later}"
-    console.print(speed_table(timings, peak, about))
-    if found:
-        console.print(ratio_table(found))
-    if out is not None:
-        measured = {"timings": [each.as_dict() for each in timings], "ratios": found, "bf16_peak_teraflops": peak}
-        measured["pixels"] = shape.pixels
-        keep(out, measured, device)
-        console.print(f"written: {out}", markup=False)
+    tables = [speed_table(timings, peak, about), *([ratio_table(found)] if found else [])]
+    measured = {"timings": [each.as_dict() for each in timings], "ratios": found, "bf16_peak_teraflops": peak}
+    show_tables(tables, file, measured | {"pixels": shape.pixels}, device)
 
 
 def bf16_peak(device: torch.device, size: int = 8192) -> float | None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from bdr.bench.cases import Timing
 from bdr.describe import describe_device, versions
 from bdr.records import write_atomically
-from bdr.terminal import command_line
+from bdr.terminal import command_line, out, say
 
 
 @dataclass
@@ -40,13 +39,21 @@ def measured_table(measured: Measured) -> Table:
     return table
 
 
-def show_measured(measured: Measured, out: Path | None) -> None:
-    """On the terminal, and in a file where one is wanted."""
-    console = Console(highlight=False)
-    console.print(measured_table(measured))
-    if out is not None:
-        keep(out, {"title": measured.title, "rows": measured.rows}, measured.device)
-        console.print(f"written: {out}", markup=False)
+def show_measured(
+    measured: Measured, file: Path | None, further: Sequence[Table] = (), beside: Mapping[str, Any] | None = None
+) -> None:
+    """What was measured as a table, with further ones below it, and what is kept `beside` its rows in a file."""
+    found = {"title": measured.title, "rows": measured.rows, **(beside or {})}
+    show_tables([measured_table(measured), *further], file, found, measured.device)
+
+
+def show_tables(tables: Sequence[Table], file: Path | None, found: dict[str, Any], device: torch.device) -> None:
+    """On the terminal, and what was found in a file where one is wanted."""
+    for table in tables:
+        out.print(table)
+    if file is not None:
+        keep(file, found, device)
+        say(f"written: {file}")
 
 
 def in_phase(timing: Timing) -> str:
@@ -61,11 +68,11 @@ def in_words(value: Any) -> str:
     return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.2f}"
 
 
-def keep(out: Path, measured: dict[str, Any], device: torch.device) -> None:
+def keep(file: Path, measured: dict[str, Any], device: torch.device) -> None:
     """Numbers as JSON, with the command that measured them, the device and the versions."""
     about = {"command": command_line(), "device": describe_device(device), "versions": versions()}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, json.dumps(measured | about, indent=2) + "\n")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, json.dumps(measured | about, indent=2) + "\n")
 
 
 def speed_table(timings: Sequence[Timing], peak: float | None, about: str) -> Table:

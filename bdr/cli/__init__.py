@@ -94,18 +94,18 @@ def top(
 
 def say_warning(message: Warning | str, *_: object, **__: object) -> None:
     """What libraries and data sets warn of, in the words they chose and nothing else."""
-    from bdr.terminal import err
+    from bdr.terminal import tell
 
-    err.print(f"warning: {message}", markup=False)
+    tell(f"warning: {message}")
 
 
 class Said(logging.Handler):
     """What the package logs of long waits, as lines beside the output."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from bdr.terminal import err
+        from bdr.terminal import tell
 
-        err.print(record.getMessage(), markup=False)
+        tell(record.getMessage())
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.table import Table
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs, is_begun, kept_phase
 from bdr.records.files import check_folder_of
-from bdr.terminal import err, out, print_comparison
+from bdr.terminal import out, print_comparison, say, tell
 
 if TYPE_CHECKING:
     from bdr.data.pictures import Unreadable
@@ -34,13 +34,13 @@ def readable(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], lis
 
     runs, skipped = gather(paths, begun)
     for warning in skipped:
-        err.print(f"warning: {warning}", markup=False, soft_wrap=True)
+        tell(f"warning: {warning}")
     if not runs:
         raise nothing_in(paths, skipped)
     for run in (run for run in runs if run.torn):
         go_on = "" if run.done else f"; go on with: bdr resume {run.path}"
         said = f"note: the last line of {run.path / 'phases.jsonl'} is half-written and left out{go_on}"
-        err.print(said, markup=False, soft_wrap=True)
+        tell(said)
     return runs, skipped
 
 
@@ -92,7 +92,7 @@ def hand_over(text: str, file: Path | None) -> None:
         print(text, end="")
         return
     write_text(file, text)
-    out.print(f"written: {file}", markup=False, soft_wrap=True)
+    say(f"written: {file}")
 
 
 def report_runs(
@@ -102,11 +102,9 @@ def report_runs(
 
     check_folder_of(page)
     runs, skipped = readable(paths)
-    out.print(f"written: {write_page(runs, page, title, readout, skipped)}", markup=False, soft_wrap=True)
+    say(f"written: {write_page(runs, page, title, readout, skipped)}")
     if figures:
-        out.print(
-            f"written: {len(write_figures(runs, figures, readout))} files in {figures}", markup=False, soft_wrap=True
-        )
+        say(f"written: {len(write_figures(runs, figures, readout))} files in {figures}")
 
 
 def draw_figure(
@@ -114,12 +112,12 @@ def draw_figure(
 ) -> None:
     from bdr.report.paper_figures import Asked, write_figure
 
-    asked = Asked(gathered(paths), phase, printed, lambda text: err.print(text, markup=False, soft_wrap=True))
+    asked = Asked(gathered(paths), phase, printed, tell)
     written, notes = write_figure(which, asked, place, formats)
     for note in notes:
-        err.print(f"note: {note}", markup=False, soft_wrap=True)
+        tell(f"note: {note}")
     for path in written:
-        out.print(f"written: {path}", markup=False, soft_wrap=True)
+        say(f"written: {path}")
 
 
 def list_figures() -> None:
@@ -152,7 +150,7 @@ def predict_pictures(
 
     def pass_over(problem: Unreadable) -> None:
         told.append({"image": str(problem.path), "error": str(problem)})
-        err.print(f"warning: {problem}", markup=False, soft_wrap=True)
+        tell(f"warning: {problem}")
 
     options: dict[str, Any] = {"top": top, "phase": phase, "readout": readout, "weights": weights}
     options |= {"device": device or "auto"}
@@ -216,7 +214,7 @@ def export_run(
     from bdr import api
 
     options: dict[str, Any] = {"phase": phase, "readout": readout, "probabilities": probabilities, "weights": weights}
-    out.print(f"written: {api.export(path, file, **options, device=device, force=force)}", markup=False, soft_wrap=True)
+    say(f"written: {api.export(path, file, **options, device=device, force=force)}")
     if readout is None:
         say_which_readout(path, kept_phase(path, phase), "export")
 
@@ -226,7 +224,7 @@ def say_which_readout(path: Path, phase: int = -1, command: str = "predict") -> 
     from bdr.readouts import advice
 
     if line := advice(Run.open(path), phase, command):
-        err.print(f"note: {line}", markup=False, soft_wrap=True)
+        tell(f"note: {line}")
 
 
 def as_plain(image: Path, classes: Sequence[tuple[str, float]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bdr.commands.looking import gathered
 from bdr.errors import BdrError, UsageError
-from bdr.terminal import err, out
+from bdr.terminal import say, tell
 from bdr.trackers import check_tracker
 from bdr.trackers.follow import write_log
 
@@ -28,7 +28,7 @@ def logged(path: Path, name: str) -> bool:
     try:
         write_log(path, name)
     except Exception as error:  # whatever a library, a network or a disk comes up with
-        err.print(f"{name} failed: {path} ({type(error).__name__}: {error})", markup=False, soft_wrap=True)
+        tell(f"{name} failed: {path} ({type(error).__name__}: {error})")
         return False
-    out.print(f"{name}: {path}", markup=False, soft_wrap=True)
+    say(f"{name}: {path}")
     return True

@@ -18,7 +18,7 @@ from bdr.plan import Plan
 from bdr.recipes import configure
 from bdr.records import Run
 from bdr.records.speed import finished_runs
-from bdr.terminal import command_line, err, out, stoppable
+from bdr.terminal import command_line, out, stoppable, tell
 
 
 def configurations(
@@ -73,7 +73,7 @@ def run_seeds(
     for place, config in enumerate(configs):
         plan = plan_run(config, path, runs, notes=notes)
         for note in () if place else plan.notes:
-            err.print(note, markup=False)
+            tell(note)
         if dry_run:
             print_estimate(plan, finished)
             continue
@@ -90,7 +90,7 @@ def print_estimate(plan: Plan, finished: Sequence[Run]) -> None:
     speed = speed_of(plan, finished)
     if speed is None:
         where = f"{plan.config.title} on {plan.experiment.device}"
-        err.print(f"timing {TIMED_STEPS} steps of each stage of {where} ...", markup=False)
+        tell(f"timing {TIMED_STEPS} steps of each stage of {where} ...")
     out.print(estimate(plan, speed))
 
 
@@ -145,7 +145,7 @@ def extend_run(
 ) -> None:
     plan = plan_extension(path, None, step, typed.items(), out=folder, runs=runs)
     for note in plan.notes:
-        err.print(note, markup=False, soft_wrap=True)
+        tell(note)
     if dry_run:
         print_estimate(plan, finished_runs(runs))
     else:

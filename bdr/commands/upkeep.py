@@ -15,7 +15,7 @@ from rich.table import Table
 from bdr.commands.looking import gathered
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs
-from bdr.terminal import err, out
+from bdr.terminal import err, out, say
 
 
 def list_things(what: str, runs: Path) -> None:
@@ -78,11 +78,9 @@ def keep_pictures(run: Path, to: Path, root: Path | None) -> None:
 
     kept = keep(run, to, root)
     extend = shlex.join(["bdr", "extend", str(run), "--root", str(to)])
-    out.print(
+    say(
         f"{kept.exemplars} exemplars and {kept.tests} test images of {kept.classes} classes are in {to}; with a folder "
-        f"for each new class in {to / 'train'} and {to / 'test'}, type: {extend}",
-        markup=False,
-        soft_wrap=True,
+        f"for each new class in {to / 'train'} and {to / 'test'}, type: {extend}"
     )
 
 
@@ -91,11 +89,11 @@ def clean_runs(folders: Sequence[Path], yes: bool) -> None:
     freed = sum(size_of(path) for path in doomed)
     for path in doomed:
         done = "removed" if yes else "would remove"
-        out.print(f"{done} {path} ({size_of(path) / 2**20:.1f} MiB)", markup=False, soft_wrap=True)
+        say(f"{done} {path} ({size_of(path) / 2**20:.1f} MiB)")
         if yes:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     hint = "" if yes or not doomed else "; add --yes to remove"
-    out.print(f"{freed / 2**20:.1f} MiB {'freed' if yes else 'to free'}{hint}")
+    say(f"{freed / 2**20:.1f} MiB {'freed' if yes else 'to free'}{hint}")
 
 
 def removable(runs: Path) -> list[Path]:
@@ -121,7 +119,7 @@ def fetch_data(name: str, root: Path, url: str | None) -> None:
     with Progress(console=err, transient=True) as progress:
         task = progress.add_task(f"fetching {name}", total=None)
         state = fetch(name, root, url, lambda done, total: progress.update(task, completed=done, total=total))
-    out.print(f"{name}: {state} in {root}", markup=False, soft_wrap=True)
+    say(f"{name}: {state} in {root}")
 
 
 def verify_data(name: str, root: Path) -> None:
@@ -129,6 +127,6 @@ def verify_data(name: str, root: Path) -> None:
 
     states = verify(name, root)
     for file, state in states:
-        out.print(f"{state:8} {file}", markup=False, soft_wrap=True)
+        say(f"{state:8} {file}")
     if any(state != "ok" for _, state in states):
         raise BdrError(f"{name} in {root} is not whole; get it with: bdr data fetch {name} --root {root}")

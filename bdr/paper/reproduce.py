@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,8 +21,8 @@ from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, 
 from bdr.paper.verdicts import Judged, judge
 from bdr.parts import choose_device
 from bdr.plugins import PLUGINS
-from bdr.report.sheets import Sheet, as_markdown, as_rich
-from bdr.terminal import Conditions, Manner, err, out
+from bdr.report.sheets import Sheet, as_markdown
+from bdr.terminal import Conditions, Manner, print_sheets, tell
 
 RESULTS, RUNS = Path("results"), Path("runs")
 
@@ -165,13 +165,13 @@ def present(found: Answer, manner: Manner) -> None:
         return
     question = found.question
     for warning in found.warnings:
-        err.print(f"warning: {warning}", markup=False)
+        tell(f"warning: {warning}")
     for sheet in [] if dry_run else cell_sheets(found.judged, question.formula, question.tolerance):
         show(sheet, markdown)
     if found.schedule.jobs:
         show(run_sheet(found.schedule), markdown)
     lines = commands(found) if dry_run else record_lines(found.judged)
-    say("Would run" if dry_run else "Records behind these numbers", lines, markdown)
+    list_lines("Would run" if dry_run else "Records behind these numbers", lines, markdown)
     if not dry_run:
         print(("\n" if markdown else "") + tally(found.judged))
 
@@ -204,17 +204,10 @@ def show(sheet: Sheet, markdown: bool) -> None:
     if markdown:
         print(as_markdown(sheet))
     else:
-        print_sheet(sheet)
+        print_sheets([sheet])
 
 
-def print_sheet(sheet: Sheet) -> None:
-    """The table uncropped, since a number without its end is another; the notes below it, as wide as the terminal."""
-    out.print(as_rich(replace(sheet, notes=[]), out.width), crop=False)
-    for note in sheet.notes:
-        out.print(note, markup=False)
-
-
-def say(title: str, lines: Sequence[str], markdown: bool) -> None:
+def list_lines(title: str, lines: Sequence[str], markdown: bool) -> None:
     """Lines that are too long for a table: commands and paths, never broken."""
     if not lines:
         return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from bdr.balance import FORMULAS
+from bdr.commands.looking import hand_over
 from bdr.errors import unknown
 from bdr.paper.cells import EXTRA
 from bdr.paper.found import gather
@@ -17,9 +17,10 @@ from bdr.paper.latex import as_latex
 from bdr.paper.reproduce import chosen, usual_folders
 from bdr.paper.sheets import digits_of
 from bdr.paper.verdicts import Judged, judge
-from bdr.report.forms import as_csv, form_of, rounded, write_text
+from bdr.report.forms import as_csv, form_of, rounded
 from bdr.report.sheets import Sheet, as_markdown
 from bdr.report.tables import number
+from bdr.terminal import tell
 
 FORMS = ("latex", "markdown", "csv")
 
@@ -38,14 +39,9 @@ def write_table(
     cells = chosen([table], only)
     results = gather(folders or usual_folders())
     for warning in results.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        tell(f"warning: {warning}")
     form = form or form_of(file, FORMS, usual="markdown")
-    text = made(judge(cells, results, formula, tolerance=0.0), formula, form)
-    if file is None:
-        print(text, end="")
-        return
-    write_text(file, text)
-    print(f"written: {file}")
+    hand_over(made(judge(cells, results, formula, tolerance=0.0), formula, form), file)
 
 
 def made(judged: Sequence[Judged], formula: str, form: str) -> str:

@@ -21,7 +21,7 @@ from bdr.sweep.limit import Limit
 from bdr.sweep.plan import Planned, plan_sweep
 from bdr.sweep.view import Lines, failures_table, list_table, view
 from bdr.sweep.work import time_note
-from bdr.terminal import Conditions, command_line, err, out, print_comparison, stoppable
+from bdr.terminal import Conditions, command_line, out, print_comparison, say, stoppable, tell
 
 PAUSE = 0.2  # seconds between two looks at the runs
 GRACE = 60.0  # seconds that runs have for saving themselves
@@ -51,7 +51,7 @@ def run_sweep(what: Sequence[str], asked: Asked, conditions: Conditions, *, dry_
 def say_what_is_to_do(planned: Sequence[Planned], conditions: Conditions) -> None:
     jobs = checked_jobs(conditions.jobs, any(run.cuda for run in planned))
     out.print(list_table(planned))
-    out.print(time_note(planned, conditions.runs, jobs), markup=False, highlight=False)
+    say(time_note(planned, conditions.runs, jobs))
 
 
 def train_all(planned: Sequence[Planned], conditions: Conditions, end: float) -> tuple[Crew, str]:
@@ -77,7 +77,7 @@ def plan_runs(what: Sequence[str], asked: Asked, runs: Path) -> list[Planned]:
 def said(planned: list[Planned]) -> list[Planned]:
     """What was adapted in several runs is told once."""
     for note in dict.fromkeys(note for run in planned for note in run.notes):
-        err.print(note, markup=False)
+        tell(note)
     return planned
 
 
@@ -171,11 +171,7 @@ def say_what_is_left(crew: Crew, reason: str, until: str | None) -> None:
     if reason == "asked":
         raise Interrupted(f"stopped with {len(left)} of {len(crew.runs)} runs to go, and saved; {again}")
     if left:
-        out.print(
-            f"stopped by --until {until} with {len(left)} of {len(crew.runs)} runs to go; {again}",
-            markup=False,
-            soft_wrap=True,
-        )
+        say(f"stopped by --until {until} with {len(left)} of {len(crew.runs)} runs to go; {again}")
     if failed:
         raise BdrError(f"{len(failed)} of {len(crew.runs)} runs failed; mend what their logs say, and {again}")
 
@@ -187,7 +183,7 @@ def readable(runs: Sequence[Planned]) -> list[Run]:
         try:
             found.append(open_whole(run.path))
         except BdrError as error:
-            err.print(f"warning: {error}", markup=False)
+            tell(f"warning: {error}")
     return found
 
 

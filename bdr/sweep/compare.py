@@ -10,7 +10,7 @@ from bdr.errors import BdrError, UsageError
 from bdr.records import Run
 from bdr.sweep import Asked, end_of, plan_runs, readable, say_what_is_left, say_what_is_to_do, train_all
 from bdr.sweep.plan import Planned
-from bdr.terminal import Conditions, Manner, out, print_comparison
+from bdr.terminal import Conditions, Manner, print_comparison, say
 
 NOTHING = "none"  # the method as it is
 
@@ -58,7 +58,7 @@ def show(method: str, planned: Sequence[Planned], manner: Manner) -> None:
     else:
         print_comparison(comparison)
     if missing and not manner.as_json:
-        out.print(f"Not there yet: {', '.join(missing)}.", markup=False)
+        say(f"Not there yet: {', '.join(missing)}.")
 
 
 def title_of(method: str, planned: Sequence[Planned]) -> str | None:
