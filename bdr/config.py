@@ -7,6 +7,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -189,6 +190,16 @@ def to_yaml(config: Config) -> str:
     plain["stage"]["drops"] = list(config.stage.drops)
     plain["stage"]["train"] = list(config.stage.train)
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
+def text_of(file: Path, called: str) -> str:
+    """What a file of YAML holds; `called` is what an error calls it."""
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise UsageError(f"{called} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{called} is not YAML: it is not text") from None
 
 
 def from_yaml(text: str, source: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 import json
 import re
+import shlex
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ from bdr.config import changed
 from bdr.display import duration
 from bdr.errors import UsageError
 from bdr.methods import METHODS
-from bdr.overrides import with_settings
+from bdr.overrides import parse_setting, with_settings
 from bdr.paper.beyond import beside
 from bdr.paper.cells import DATA, SPECS, Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import workload
@@ -246,8 +248,6 @@ def test_a_method_becomes_runnable_when_it_is_there(monkeypatch):
 
 
 def test_the_command_by_hand_is_the_same_run(monkeypatch):
-    import shlex
-
     said = shlex.split(mapped(cell("T2", "UCIR")).command(1994))
     made = {}
 
@@ -263,6 +263,13 @@ def test_the_command_by_hand_is_the_same_run(monkeypatch):
 
     assert CliRunner().invoke(app, said[1:]).exit_code == 0
     assert made["config"] == mapped(cell("T2", "UCIR")).config(1994)
+
+
+def test_values_are_typed_as_they_are_read():
+    settings = (("stage.clip", None), ("stage.lr", 1e-5), ("stage.drops", (80, 120)), ("wa.reset_after_warmup", True))
+    words = shlex.split(Wanted("wa", "cifar100", (), settings).command(1993))
+    typed = [parse_setting(word) for option, word in pairwise(words) if option == "--set"]
+    assert typed == [(name, [80, 120] if name == "stage.drops" else value) for name, value in settings]
 
 
 # --only

@@ -10,7 +10,7 @@ from bdr import api
 from bdr.assemble import plan_run
 from bdr.begun import refuse_beginning
 from bdr.commands.looking import report_runs, say_which_readout, show_runs
-from bdr.config import Config, changed, from_yaml, to_yaml
+from bdr.config import Config, changed, from_yaml, text_of, to_yaml
 from bdr.display import Lines, display
 from bdr.errors import Interrupted, UsageError
 from bdr.extension import plan_extension
@@ -25,7 +25,7 @@ def configurations(
     what: str | None, typed: Mapping[str, Any], file: Path | None, seeds: Sequence[int | None]
 ) -> tuple[list[Config], list[str]]:
     """One configuration a seed: the recipe, then the file, then what was typed."""
-    found = {} if file is None else read_config(file)
+    found = {} if file is None else from_yaml(text_of(file, f"--config {file}"), str(file))
     named = spelled(what, found, file)
     rest = {name: value for name, value in found.items() if name not in ("method", "plugins")}
     made, notes = configure(named, settings=typed.items(), file=rest)
@@ -41,15 +41,6 @@ def spelled(what: str | None, from_file: dict[str, Any], file: Path | None) -> s
     if what is not None and there not in (None, configure(what)[0].title):
         raise UsageError(f"{file} is of {there} and you typed {what}: leave out one of them")
     return str(what or there)
-
-
-def read_config(file: Path) -> dict[str, Any]:
-    try:
-        return from_yaml(file.read_text(), str(file))
-    except OSError as error:
-        raise UsageError(f"--config {file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--config {file} is not YAML: it is not text") from None
 
 
 def run_seeds(

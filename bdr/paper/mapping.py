@@ -10,7 +10,7 @@ from typing import Any
 
 from bdr.config import Config
 from bdr.frames import cifar100
-from bdr.overrides import flattened
+from bdr.overrides import as_typed, flattened
 from bdr.paper.cells import DATA, SPECS, Cell, load_cells
 from bdr.recipes import RECIPES, configure
 
@@ -100,12 +100,8 @@ class Wanted:
     def command(self, seed: int) -> str:
         """The same run by hand."""
         options = [text for name, value in self.fields for text in (f"--{name}", str(value))]
-        changes = [text for name, value in self.settings for text in ("--set", f"{name}={plain(value)}")]
+        changes = [text for name, value in self.settings for text in ("--set", f"{name}={as_typed(value)}")]
         return shlex.join(["bdr", "run", self.spec, "--data", self.data, *options, *changes, "--seed", str(seed)])
-
-
-def plain(value: Any) -> str:
-    return str(list(value)).replace(" ", "") if isinstance(value, tuple) else str(value)
 
 
 DASHED = "the paper prints a dash"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bdr.config import Config, kind_of, owners, read_yaml
+from bdr.config import Config, kind_of, owners, read_yaml, text_of
 from bdr.errors import UsageError, unknown
 from bdr.recipes import configure
 from bdr.refusals import how_to_name
@@ -74,12 +74,7 @@ def is_file_name(word: str) -> bool:
 
 
 def read_grid(file: Path) -> Grid:
-    try:
-        return checked_grid(read_yaml(file.read_text(), str(file)), str(file))
-    except OSError as error:
-        raise UsageError(f"the grid {file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"the grid {file} is not YAML: it is not text") from None
+    return checked_grid(read_yaml(text_of(file, f"the grid {file}"), str(file)), str(file))
 
 
 def checked_grid(found: Any, source: str) -> Grid:
