@@ -223,6 +223,13 @@ def source_of(method: Method) -> str | None:
     return next((m.source for m in method.modules() if isinstance(m, Backbone) and m.source), None)
 
 
+def device_type(name: str) -> str:
+    """What kind of device is meant, by nothing that allocates: a CUDA context lasts as long as its process."""
+    gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    named = {"auto", "cuda", *(f"cuda:{number}" for number in gpus)} if gpus else set()
+    return "cuda" if name in named else choose_device(name).type
+
+
 def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

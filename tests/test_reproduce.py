@@ -16,25 +16,26 @@ from bdr import terminal
 from bdr.commands import training as commands
 from bdr.config import changed
 from bdr.display import duration
-from bdr.errors import UsageError
+from bdr.errors import BdrError, UsageError
 from bdr.methods import METHODS
 from bdr.overrides import parse_setting, with_settings
+from bdr.paper import reproduce as paper
 from bdr.paper.beyond import beside
 from bdr.paper.cells import DATA, SPECS, Cell, cells_of, load_cells, load_tables
 from bdr.paper.cost import workload
 from bdr.paper.found import gather
 from bdr.paper.mapping import DER_NOTE, EXTRACTOR, Reason, Wanted, addition, as_printed, mapped, pruning
 from bdr.paper.only import parse_only
-from bdr.paper.reproduce import chosen, reproduce, run_all
+from bdr.paper.reproduce import chosen, reproduce, train_missing, wish_of
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.sheets import as_plain
 from bdr.paper.verdicts import base_of, judged
+from bdr.parts import device_type
 from bdr.plugins import PLUGINS
 from bdr.recipes import PRUNED, RECIPES, configure
 from bdr.records import RunWriter, find_runs
 from bdr.records.speed import Setup, measured, pace, speed_of
 from bdr.scenario import Protocol, class_order
-from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.plan import configuration
 from bdr.terminal import Conditions
 
@@ -748,17 +749,44 @@ def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
     assert "if those that were measured had the device to themselves" in " ".join(said.split())
 
 
-def test_what_is_missing_is_run_once_and_judged(folders, capsys, monkeypatch):
-    ran = []
+class Left:
+    """What a sweep says of its runs at its end: a crew that has one of them, in one state."""
 
-    def train(config):
-        ran.append(config)
-        record(folders / "runs" / f"run{len(ran)}", config, 69.0)
+    def __init__(self, state):
+        self.runs, self.state = [SimpleNamespace(name="ucir+cwd seed 1994")], state
 
-    monkeypatch.setattr("bdr.assemble.plan_run", lambda config, path, runs: config)
-    monkeypatch.setattr(commands, "train", train)
+    def of_state(self, *states):
+        return self.runs if self.state in states else []
+
+    def last_words(self, run):
+        return "bdr: out of memory"
+
+    def log_of(self, run):
+        return Path("runs/sweep-logs/one.log")
+
+
+@pytest.fixture
+def swept(folders, monkeypatch):
+    """Sweeps that are acted, and the configurations asked for; where runs fail, those of one seed are there."""
+    asked, crew = [], Left("failed")
+
+    def train_all(planned, conditions, end):
+        for config in planned:
+            asked.append(config)
+            if crew.state == "done" or config.seed == 1993:
+                record(folders / "runs" / f"run{len(asked)}", config, 69.0)
+        return crew, ""
+
+    monkeypatch.setattr(paper, "plan_sweep", lambda wishes, runs: [configuration(wish)[0] for wish in wishes])
+    monkeypatch.setattr(paper, "said", lambda planned: planned)
+    monkeypatch.setattr(paper, "train_all", train_all)
+    return SimpleNamespace(asked=asked, crew=crew)
+
+
+def test_what_is_missing_is_run_once_and_judged(swept, capsys):
+    swept.crew.state = "done"
     reproduce(["T4", "T8"], f"{S10} & (t4|bdr)", seeds="2", root=Path("data"))
-    assert [(config.title, config.seed, config.root) for config in ran] == [
+    assert [(config.title, config.seed, config.root) for config in swept.asked] == [
         ("ucir+cwd", 1994, "data"),
         ("ucir+cwd+bdr", 1993, "data"),
         ("ucir+cwd+bdr", 1994, "data"),
@@ -766,28 +794,51 @@ def test_what_is_missing_is_run_once_and_judged(folders, capsys, monkeypatch):
     assert "gain missed by 1.16" in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_keeps_no_verdict_from_being_said(swept, capsys, jobs):
+    with pytest.raises(BdrError, match="1 of 1 runs failed; mend what their logs say, and go on by typing the same"):
+        reproduce(["T4", "T8"], f"{S10} & (t4|bdr)", seeds="2", jobs=jobs)
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert said.index("Runs behind these cells") < said.index("4 cells: 3 reached") < said.index("out of memory")
+
+
 DIGITS = Wanted("ucir", "digits", (("base", 4), ("step", 3), ("memory", "3/class")), (("stage.epochs", 1),))
 
 
-def test_a_run_is_really_trained(folders, capsys):
-    run_all([(DIGITS, 7)], Conditions(Path("runs"), 1, None), {"device": "cpu"})
+def test_a_run_is_really_trained_and_what_was_adapted_is_said(folders, capsys):
+    crew, reason = train_missing([(DIGITS, 7)], Conditions(Path("runs"), 1, None), {"device": "cpu"})
     runs, _ = find_runs(Path("runs"))
     assert [(run.seed, run.done, run.info["config"]["device"]) for run in runs] == [(7, True, "cpu")]
+    assert (len(crew.of_state("done")), reason) == (1, "")
+    assert "main.drops scaled with the epochs" in capsys.readouterr().err
 
 
-def test_several_at_once_are_the_same_runs(folders, monkeypatch):
-    asked = []
-
-    def run_sweep(what, asked_, conditions):
-        asked.extend(configuration(wish)[0] for wish in wishes_of(grids_of(what), asked_.typed, asked_.seeds))
-        assert conditions == two_at_once
-
-    monkeypatch.setattr("bdr.sweep.run_sweep", run_sweep)
+def test_what_a_sweep_trains_are_the_runs_that_are_looked_for():
     one = mapped(cell("T2", "UCIR"))
-    missing = [(DIGITS, 7), (one, 1994), (DIGITS, 8)]
-    two_at_once = Conditions(Path("runs"), 2, "26m")
-    run_all(missing, two_at_once, {"root": "data"})
-    assert asked == [wanted.config(seed, root="data") for wanted, seed in missing]
+    for wanted, seed in ((DIGITS, 7), (one, 1994)):
+        made, _ = configuration(wish_of(wanted, seed, {"root": "data"}))
+        assert made == wanted.config(seed, root="data")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "until", "said"), [(0, None, "--jobs 0 is not allowed: it is 1 or more"), (1, "soon", "--until 'soon' is")]
+)
+def test_how_it_is_run_is_checked_before_anything_is_planned(monkeypatch, jobs, until, said):
+    monkeypatch.setattr(paper, "plan_sweep", None)
+    with pytest.raises(UsageError, match=said):
+        train_missing([(DIGITS, 7)], Conditions(Path("runs"), jobs, until), {})
+
+
+def test_the_kind_of_a_device_is_found_without_a_context_on_it(monkeypatch):
+    def allocate(*_, **__):
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr("torch.empty", allocate)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert [device_type(name) for name in ("auto", "cuda", "cuda:1")] == ["cuda"] * 3
+    with pytest.raises(UsageError, match="device 'cuda:2' cannot be used"):
+        device_type("cuda:2")
 
 
 def test_json_holds_every_number_and_its_record(folders, capsys):

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from bdr.balance import FORMULAS
@@ -19,9 +18,13 @@ from bdr.paper.only import parse_only
 from bdr.paper.schedule import Schedule, counted_seeds, schedule_of
 from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, run_sheet, tally
 from bdr.paper.verdicts import Judged, judge
-from bdr.parts import choose_device
+from bdr.parts import device_type
 from bdr.plugins import PLUGINS
 from bdr.report.sheets import Sheet, as_markdown
+from bdr.sweep import checked_jobs, end_of, said, say_what_is_left, train_all
+from bdr.sweep.crew import Crew
+from bdr.sweep.grid import Wish
+from bdr.sweep.plan import plan_sweep
 from bdr.terminal import Conditions, Manner, print_sheets, tell
 
 RESULTS, RUNS = Path("results"), Path("runs")
@@ -87,16 +90,18 @@ def reproduce(
     """Says what the cells ask for, runs what is missing (not with `check` or `dry_run`), and prints the judgement."""
     manner = Manner(check=check, dry_run=dry_run, as_json=as_json, markdown=markdown)
     manner.refuse_contradictions()
-    cells, where = beside(chosen(tables, only), named(added)), choose_device(device or "auto").type
+    cells, where = beside(chosen(tables, only), named(added)), device_type(device or "auto")
     question = Question(cells, counted_seeds(seeds), formula, tolerance, list(results), runs, where, jobs)
     question.check()
     found = answer(question)
     if not (check or dry_run) and (missing := found.schedule.missing):
         manner.refuse_mixed_output(len(missing), f"then with --check {manner.form}; or add --dry-run")
         show(run_sheet(found.schedule), markdown=False)
-        run_all(missing, Conditions(runs, jobs, until, only_what_ends), machine(root, device))
-        found = answer(question)
-    present(found, manner)
+        crew, reason = train_missing(missing, Conditions(runs, jobs, until, only_what_ends), machine(root, device))
+        present(answer(question), manner)
+        say_what_is_left(crew, reason, until)
+    else:
+        present(found, manner)
 
 
 def chosen(tables: Sequence[str], only: str | None) -> list[Cell]:
@@ -128,34 +133,19 @@ def machine(root: Path | None, device: str | None) -> dict[str, Any]:
     return {name: str(value) for name, value in {"root": root, "device": device}.items() if value is not None}
 
 
-def run_all(missing: Sequence[tuple[Wanted, int]], conditions: Conditions, here: dict[str, Any]) -> None:
-    """One after the other on the terminal; as a sweep where there are several at once, or a time to stop."""
-    if conditions.jobs is not None and conditions.jobs < 1:
-        raise UsageError(f"--jobs {conditions.jobs} is not allowed: it is 1 or more")
-    if conditions.jobs != 1 or conditions.until is not None:
-        as_a_sweep(missing, conditions, here)
-        return
-    from bdr.assemble import plan_run
-    from bdr.commands.training import train
-
-    for wanted, seed in missing:
-        train(plan_run(wanted.config(seed, **here), None, conditions.runs))
+def train_missing(
+    missing: Sequence[tuple[Wanted, int]], conditions: Conditions, here: dict[str, Any]
+) -> tuple[Crew, str]:
+    """As a sweep: one that fails keeps no other from its turn. What became of each, and why it ended."""
+    end = end_of(conditions.until)
+    checked_jobs(conditions.jobs, cuda=False)  # now, and not after all has been planned
+    planned = said(plan_sweep([wish_of(wanted, seed, here) for wanted, seed in missing], conditions.runs))
+    return train_all(planned, conditions, end)
 
 
-def as_a_sweep(missing: Sequence[tuple[Wanted, int]], conditions: Conditions, here: dict[str, Any]) -> None:
-    """The one place that knows how a sweep is called: with a grid file for every run."""
-    from bdr import sweep
-
-    with TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{number}.yaml" for number in range(len(missing))]
-        for file, (wanted, seed) in zip(files, missing, strict=True):
-            file.write_text(json.dumps(grid_of(wanted, seed, here)))  # JSON is YAML
-        sweep.run_sweep([str(file) for file in files], sweep.Asked(), conditions)
-
-
-def grid_of(wanted: Wanted, seed: int, here: dict[str, Any]) -> dict[str, Any]:
-    common = {"data": wanted.data, **dict(wanted.fields), **here}
-    return {"runs": [wanted.spec], "common": common, "set": dict(wanted.settings), "seeds": [seed]}
+def wish_of(wanted: Wanted, seed: int, here: dict[str, Any]) -> Wish:
+    told = {"data": wanted.data, **dict(wanted.fields), **here, **dict(wanted.settings)}
+    return Wish(wanted.spec, file=(), typed=tuple(told.items()), seed=seed)
 
 
 def present(found: Answer, manner: Manner) -> None:
