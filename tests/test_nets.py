@@ -167,6 +167,29 @@ class Branches(Resumable):
         self.inner = nn.ModuleDict({name: Branches() for name in layout["inner"]})
 
 
+class ByClass(Resumable):
+    """A number a class, and whether it is there."""
+
+    by_class = ("offset", "present")
+
+    def __init__(self, classes=0):
+        super().__init__()
+        self.register_buffer("offset", torch.arange(classes, dtype=torch.float64))
+        self.register_buffer("present", torch.ones(classes, dtype=torch.bool))
+
+
+def test_buffers_by_class_are_laid_out_by_their_names_alone():
+    grew, fresh = ByClass(3), ByClass()
+    assert (grew.layout(), fresh.layout()) == ({"classes": 3}, {"classes": 0})
+    fresh.lay_out(grew.layout())
+    fresh.load_state_dict(grew.state_dict())
+    assert (fresh.offset.dtype, fresh.present.dtype) == (torch.float64, torch.bool)
+    assert torch.equal(fresh.offset, grew.offset)
+    assert torch.equal(fresh.present, grew.present)
+    grew.lay_out({"classes": 2})
+    assert (len(grew.offset), len(grew.present)) == (2, 2)
+
+
 def branched():
     whole = nn.Sequential(nn.Linear(2, 2), Branches())
     whole[1].heads.extend([grown(CosineHead, 3), grown(CosineHead, 2, 4)])

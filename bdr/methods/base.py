@@ -51,17 +51,12 @@ class NearestMeans(Resumable):
 class ReadOffset(Resumable):
     """An offset a class on the network's scores when they are read, kept with the model; none until one is given."""
 
+    by_class = ("offset",)
     offset: Tensor  # (K,)
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("offset", torch.zeros(0))
-
-    def layout(self) -> dict[str, Any]:
-        return {"classes": len(self.offset)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        self.offset = self.offset.new_zeros(layout["classes"])
 
     def forward(self, scores: Tensor) -> Tensor:
         return scores + self.offset if len(self.offset) == scores.shape[1] else scores
@@ -70,17 +65,12 @@ class ReadOffset(Resumable):
 class Present(Resumable):
     """The classes that a phase has images of: without exemplars the new ones, else all."""
 
+    by_class = ("mask",)
     mask: Tensor  # (K,)
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mask", torch.empty(0, dtype=torch.bool))
-
-    def layout(self) -> dict[str, Any]:
-        return {"classes": len(self.mask)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        self.mask = self.mask.new_empty(layout["classes"])
 
     def begin(self, pool: Pool) -> None:
         self.mask = pool.counts(pool.rows) > 0

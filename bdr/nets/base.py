@@ -18,12 +18,16 @@ from bdr.types import Outputs
 class Resumable(nn.Module):
     """A module that is more than its tensors: it can say how it has grown, and be laid out so again before loading."""
 
+    by_class: tuple[str, ...] = ()  # buffers (K,): where they are all that grows, neither function has to be written
+
     def layout(self) -> dict[str, Any]:
         """JSON: widths, counts, switches."""
-        return {}
+        return {"classes": len(self.get_buffer(self.by_class[0]))} if self.by_class else {}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
         """Takes that shape; the tensors are loaded afterwards."""
+        for name in self.by_class:
+            setattr(self, name, self.get_buffer(name).new_zeros(layout["classes"]))
 
 
 def layouts_of(module: nn.Module) -> dict[str, dict[str, Any]]:

@@ -9,8 +9,6 @@ of no such probability. The gradient flows through p too, as in the paper.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +28,7 @@ def focus(loss: Tensor, gamma: float) -> Tensor:
 
 class Focal(Plugin):
     by_likelihood = weighs = True
+    by_class = ("total", "count")
     total: Tensor  # (K,) of the factors in this epoch, by class
     count: Tensor  # (K,) of the samples
 
@@ -37,18 +36,12 @@ class Focal(Plugin):
         super().__init__()
         check_not_negative(gamma=gamma)
         self.gamma, self.always = gamma, always
-        self.lay_out({"classes": 0})
+        for name in self.by_class:
+            self.register_buffer(name, torch.zeros(0))
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
         """Also where classes are drawn equally often: it is about hard images, not about rare classes."""
         return (self.always or not phase.first) and stage.draw in WHOLE
-
-    def layout(self) -> dict[str, Any]:
-        return {"classes": len(self.total)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        for name in ("total", "count"):
-            self.register_buffer(name, torch.zeros(layout["classes"]))
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         self.lay_out({"classes": phase.seen})

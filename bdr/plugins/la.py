@@ -9,7 +9,7 @@ balanced softmax (Ren et al., NeurIPS 2020), its second name here.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from bdr.types import Classify, Outputs, Phase
 
 
 class LogitAdjustment(Prior):
+    by_class = ("offset",)
     offset: Tensor  # (K,)
 
     def __init__(self, tau: float = 1.0, when: Literal["training", "testing"] = "training") -> None:
@@ -29,12 +30,6 @@ class LogitAdjustment(Prior):
         check_not_negative(tau=tau)
         self.tau, self.corrects = tau, when == "testing"
         self.register_buffer("offset", torch.zeros(0))
-
-    def layout(self) -> dict[str, Any]:
-        return {"classes": len(self.offset)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        self.offset = torch.zeros(layout["classes"], device=self.offset.device)
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         self.offset = self.tau * torch.log(phase.seen * frequency(census.counts))

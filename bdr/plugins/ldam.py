@@ -9,8 +9,6 @@ from then on the effective-number weights, by which a batch is averaged (the pap
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -30,6 +28,7 @@ def margins(counts: Tensor, most: float) -> Tensor:
 class LDAM(Prior):
     weighs = True
     soft_targets = False  # a mixture has no class of its own to keep a margin from
+    by_class = ("margin", "weight", "current")
     margin: Tensor  # (K,)
     weight: Tensor  # (K,) of the deferred weighting
     current: Tensor  # (K,) the weight that holds now: one until its time has come
@@ -41,14 +40,8 @@ class LDAM(Prior):
             raise ValueError(f"deferred = {deferred} is not allowed: it is a share of the epochs, from 0 to 1")
         check_beta(beta)
         self.max_margin, self.share, self.beta = max_margin, deferred, beta
-        self.lay_out({"classes": 0})
-
-    def layout(self) -> dict[str, Any]:
-        return {"classes": len(self.margin)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        for name in ("margin", "weight", "current"):
-            self.register_buffer(name, torch.ones(layout["classes"]))
+        for name in self.by_class:
+            self.register_buffer(name, torch.zeros(0))
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         self.margin = margins(census.counts, self.max_margin)

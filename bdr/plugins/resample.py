@@ -7,7 +7,6 @@ classes less often than once an epoch. Other stages, such as a method's own bala
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,17 +21,12 @@ from bdr.types import Batch, Outputs, Phase, Stage
 class Resampling(Plugin):
     role = "draw"
     needs_exemplars = True
+    by_class = ("drawn",)
     drawn: Tensor  # (K,) samples of each class in this epoch
 
     def __init__(self) -> None:
         super().__init__()
-        self.lay_out({"classes": 0})
-
-    def layout(self) -> dict[str, Any]:
-        return {"classes": len(self.drawn)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        self.register_buffer("drawn", torch.zeros(layout["classes"]))
+        self.register_buffer("drawn", torch.zeros(0))
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
         return not phase.first and stage.draw == "uniform"

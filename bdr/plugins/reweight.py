@@ -8,7 +8,7 @@ averaged over a batch by weight: the sum of w_y l over the sum of w_y.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from bdr.types import Classify, Outputs, Phase
 
 class Reweighting(Prior):
     weighs = True
+    by_class = ("weight",)
     weight: Tensor  # (K,)
 
     def __init__(self, scheme: Literal["inverse", "effective"] = "inverse", beta: float = 0.9999) -> None:
@@ -28,12 +29,6 @@ class Reweighting(Prior):
         check_beta(beta)
         self.scheme, self.beta = scheme, beta
         self.register_buffer("weight", torch.ones(0))
-
-    def layout(self) -> dict[str, Any]:
-        return {"classes": len(self.weight)}
-
-    def lay_out(self, layout: dict[str, Any]) -> None:
-        self.weight = self.weight.new_ones(layout["classes"])
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
         counts = census.counts
