@@ -23,7 +23,7 @@ from bdr.records.code import other_code, other_library
 from bdr.records.extends import Extends
 from bdr.records.files import write_atomically
 from bdr.records.folders import is_begun, is_done, run_folders
-from bdr.records.models import kept_phase, kept_phases, model_checksum, model_folder
+from bdr.records.models import kept_phase, model_checksum, model_folder
 from bdr.records.place import check_place
 from bdr.records.reader import OF_A_FILE, OF_A_METHOD, Run, differences, far_better, find_runs, open_uncut, open_whole
 from bdr.records.work import Work, epochs_of, work_of
@@ -44,7 +44,6 @@ __all__ = [
     "is_begun",
     "is_done",
     "kept_phase",
-    "kept_phases",
     "model_checksum",
     "model_folder",
     "open_uncut",

@@ -5,34 +5,27 @@ from __future__ import annotations
 from bdr.report.figures import write_figures
 from bdr.report.forms import SUFFIXES, comparison_as, form_of, run_as, write_text
 from bdr.report.gather import gather
-from bdr.report.groups import Group, by_protocol, group_runs, protocol_notes
 from bdr.report.page import write_page
 from bdr.report.protocols import natural_order
-from bdr.report.sheets import Sheet, as_markdown, as_rich, as_rich_tables, as_text
-from bdr.report.tables import Comparison, as_json, compare, comparison_sheets, run_sheet, seeds_sheets
+from bdr.report.sheets import as_markdown, as_rich, as_rich_tables, as_text
+from bdr.report.tables import Comparison, as_json, compare, comparison_sheets, run_sheet
 
 __all__ = [
     "SUFFIXES",
     "Comparison",
-    "Group",
-    "Sheet",
     "as_json",
     "as_markdown",
     "as_rich",
     "as_rich_tables",
     "as_text",
-    "by_protocol",
     "compare",
     "comparison_as",
     "comparison_sheets",
     "form_of",
     "gather",
-    "group_runs",
     "natural_order",
-    "protocol_notes",
     "run_as",
     "run_sheet",
-    "seeds_sheets",
     "write_figures",
     "write_page",
     "write_text",

@@ -8,7 +8,7 @@ backbones, the augmentation and the functions marked in `bdr.fusing` are compile
 
 from __future__ import annotations
 
-from bdr.engine.step.captured import GraphStep, give_back
+from bdr.engine.step.captured import give_back
 from bdr.engine.step.compiled import CompiledStep, backbone_parts, eager_between_steps
 from bdr.engine.step.eager import EagerStep, Step, taken
 from bdr.engine.step.engines import choose_engine, make_step
@@ -18,7 +18,6 @@ from bdr.engine.step.precision import choose_precision, convolving_as, set_preci
 __all__ = [
     "CompiledStep",
     "EagerStep",
-    "GraphStep",
     "Step",
     "backbone_parts",
     "choose_engine",
