@@ -12,6 +12,15 @@ CLASSES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 PROTOCOL = {"data": "digits", "order": "seed1993", "base": 4, "step": 2, "memory": "3 per class", "readout": "cnn"}
 
 
+def gone_on(path, offsets):
+    """The writer of a run that goes on where a checkpoint stands, which takes it up as the engine does."""
+    writer = RunWriter.alone(path)
+    with writer.closed_on_failure():
+        writer.refuse_lost(offsets)
+        writer.cut_back(offsets)
+    return writer
+
+
 def draw_predictions(rng, phase, skill):
     """Labels (N,) and ids (N, 5) best first, of a model that is right with a chance of `skill` on old classes."""
     old, seen = PHASES[phase]

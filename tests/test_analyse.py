@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from directories import gone_on
 from runs import Position, assert_equal, outcome, plan, train, train_until
 from small import make_flat, make_pool
 from test_engine import World, losses_of, unread
@@ -449,7 +450,7 @@ def test_the_series_are_cut_back_and_packed_as_steps_are(tmp_path):
     offsets = writer.offsets()
     writer.analysis(1, np.ones(3), np.ones(3), np.ones(3))
     writer.close()
-    writer = RunWriter.reopen(writer.path, offsets)
+    writer = gone_on(writer.path, offsets)
     before = Run.open(writer.path).analysis(1)
     writer.finish()
     after = Run.open(writer.path).analysis(1)
@@ -459,5 +460,5 @@ def test_the_series_are_cut_back_and_packed_as_steps_are(tmp_path):
     assert sorted(np.load(writer.path / "analysis.npz").files) == [
         f"phase-01/{name}" for name in (CE_NEW, *sorted(GRADIENTS))
     ]
-    RunWriter.reopen(writer.path, offsets)
+    gone_on(writer.path, offsets)
     np.testing.assert_array_equal(Run.open(writer.path).analysis(1)["gradient_new"], [2.0, 3.0])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from directories import gone_on
 
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, RunWriter, differences, find_runs, is_begun, is_done, run_folders, write_atomically
@@ -112,7 +113,7 @@ def test_the_numbers_of_an_epoch_have_seven_digits_and_those_of_a_phase_all(writ
     assert json.loads((writer.path / "phases.jsonl").read_text()) == {"loss": 1 / 3}
 
 
-def test_a_reopened_run_ends_where_the_whole_one_does(tmp_path):
+def test_a_run_that_goes_on_ends_where_the_whole_one_does(tmp_path):
     whole = RunWriter.create(tmp_path / "whole", INFO)
     broken = RunWriter.create(tmp_path / "broken", INFO)
     for each in (whole, broken):
@@ -122,28 +123,28 @@ def test_a_reopened_run_ends_where_the_whole_one_does(tmp_path):
     broken.steps(1, 0, np.ones(3), np.ones(3))
     broken.memory(1, {"b": [2]})
     broken.close()
-    broken = RunWriter.reopen(broken.path, offsets)
+    broken = gone_on(broken.path, offsets)
     for each in (whole, broken):
         write_phase(each, 1)
         each.finish()
     assert content(whole.path) == content(broken.path)
 
 
-def test_a_run_killed_while_finishing_can_be_reopened(writer):
+def test_a_run_killed_while_finishing_can_go_on(writer):
     write_phase(writer, 0)
     offsets = writer.offsets()
     rows = (writer.path / "steps.bin").read_bytes()
     writer.finish()
-    RunWriter.reopen(writer.path, offsets)
+    gone_on(writer.path, offsets)
     assert (writer.path / "steps.bin").read_bytes() == rows
     assert not (writer.path / "DONE").exists()
     assert not (writer.path / "steps.npz").exists()
 
 
-def test_reopening_without_offsets_begins_anew(writer):
+def test_going_on_without_a_checkpoint_begins_anew(writer):
     write_phase(writer, 0)
     writer.close()
-    RunWriter.reopen(writer.path, {})
+    gone_on(writer.path, {})
     run = Run.open(writer.path)
     assert (run.phases, run.epochs, len(run.steps(0)["ce_old"])) == ([], [], 0)
     assert not (writer.path / "phase-00").exists()
@@ -152,7 +153,42 @@ def test_reopening_without_offsets_begins_anew(writer):
 def test_records_shorter_than_the_checkpoint_are_an_error(writer):
     writer.close()
     with pytest.raises(BdrError, match=r"phases\.jsonl has 0 bytes, the checkpoint was made at 10"):
-        RunWriter.reopen(writer.path, {"phases.jsonl": 10})
+        gone_on(writer.path, {"phases.jsonl": 10})
+
+
+def lose(file):
+    file.unlink()
+    return f"{file.with_suffix('.bin').name} has 0 bytes, the checkpoint was made at 128: records were lost"
+
+
+def cut_short(file):
+    os.truncate(file, 40)
+    return f"{file.name} has 40 bytes" if file.suffix == ".bin" else f"{file.name} is damaged"
+
+
+def lose_a_phase(file):
+    with np.load(file) as stored:
+        np.savez(file, **{name: stored[name] for name in stored.files if name.startswith("phase-00")})
+    return f"{file.name}, unpacked, has 64 bytes, the checkpoint was made at 128: records were lost"
+
+
+@pytest.mark.parametrize(
+    ("damage", "packed"), [(lose, False), (cut_short, False), (lose, True), (cut_short, True), (lose_a_phase, True)]
+)
+def test_lost_steps_are_refused_before_anything_is_cut_off(damage, packed, writer):
+    write_phase(writer, 0)
+    write_phase(writer, 1)
+    offsets = writer.offsets()
+    writer.epoch({"phase": 2, "epoch": 0, "loss": 9.0})
+    if packed:
+        writer.finish()
+    writer.close()
+    said = damage(writer.path / ("steps.npz" if packed else "steps.bin"))
+    before = content(writer.path)
+    with pytest.raises(BdrError, match="put back a copy of the file, or train anew") as refusal:
+        gone_on(writer.path, offsets)
+    assert said in str(refusal.value)
+    assert content(writer.path) == before
 
 
 # One process at a time
@@ -183,7 +219,7 @@ def another(writer):
 def test_a_run_that_another_process_trains_is_refused_untouched_and_that_process_is_named(writer, another):
     write_phase(writer, 0)
     before = content(writer.path)
-    for begin in (RunWriter.create, RunWriter.reopen):
+    for begin in (RunWriter.create, gone_on):
         with pytest.raises(BdrError, match=f"is being trained by process {another.pid}: wait for it, or end it first"):
             begin(writer.path, INFO if begin == RunWriter.create else {})
     assert content(writer.path) == before
@@ -200,13 +236,13 @@ def test_the_lock_of_a_killed_process_is_free(writer, another):
     again.close()
 
 
-def test_a_run_that_is_finished_or_closed_or_could_not_be_reopened_leaves_no_lock(writer):
+def test_a_run_that_is_finished_or_closed_or_could_not_go_on_leaves_no_lock(writer):
     writer.close()
     writer.close()  # twice is harmless
     with pytest.raises(BdrError, match="records were lost"):
-        RunWriter.reopen(writer.path, {"phases.jsonl": 10})
+        gone_on(writer.path, {"phases.jsonl": 10})
     assert not (writer.path / LOCK).exists()
-    RunWriter.reopen(writer.path, {}).finish()
+    gone_on(writer.path, {}).finish()
     assert not (writer.path / LOCK).exists()
     assert not is_being_trained(writer.path)
 
@@ -229,7 +265,7 @@ def test_a_lock_file_that_its_owner_removes_meanwhile_is_made_anew(tmp_path, mon
 
 def test_where_there_are_no_locks_nobody_is_kept_from_anything(writer, monkeypatch):
     monkeypatch.setattr("bdr.records.lock.fcntl", None)
-    RunWriter.reopen(writer.path, {}).close()
+    gone_on(writer.path, {}).close()
     assert not is_being_trained(writer.path)
 
 

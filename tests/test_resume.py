@@ -305,6 +305,16 @@ def test_a_finished_run_that_lost_too_much_keeps_the_rest_and_says_what_to_do(ch
     assert {**now, finished / "log.txt": None} == {**before, finished / "log.txt": None}
 
 
+def test_a_run_that_lost_its_steps_keeps_the_rest_and_says_what_to_do(stopped, bdr):
+    (stopped / "steps.bin").unlink()
+    before = snapshot(stopped)
+    code, said = bdr("resume", stopped)
+    assert (code, "steps.bin has 0 bytes" in said) == (1, True)
+    assert f"put back a copy of the file, or train anew: remove or rename {stopped}, and type bdr" in said
+    now = snapshot(stopped)
+    assert {**now, stopped / "log.txt": None} == {**before, stopped / "log.txt": None}
+
+
 # What rests is written once
 
 

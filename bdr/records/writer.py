@@ -74,14 +74,6 @@ class RunWriter:
             writer.cut_back({})
         return writer
 
-    @classmethod
-    def reopen(cls, path: Path, offsets: dict[str, int]) -> RunWriter:
-        """Go on where a checkpoint stands."""
-        writer = cls.alone(path)
-        with writer.closed_on_failure():
-            writer.cut_back(offsets)
-        return writer
-
     @contextmanager
     def closed_on_failure(self) -> Iterator[None]:
         try:
@@ -96,13 +88,25 @@ class RunWriter:
             self.lock.release()
 
     def lost(self, offsets: dict[str, int]) -> str:
-        """What is missing of the lines that were recorded before a checkpoint; of a run that was done, any."""
+        """What is missing of the records that were made before a checkpoint; of a run that was done, any line."""
         for name in LINES:
-            if missing := _shortage(self.path / name, offsets.get(name, 0)):
+            if missing := _shortage(self.path / name, _size(self.path / name), offsets.get(name, 0)):
+                return missing
+        for series in EVERY_SERIES:
+            if missing := self._lost_rows(series, offsets.get(series.growing, 0)):
                 return missing
         if not offsets and is_done(self.path):
             return f"{self.path / 'phases.jsonl'} is damaged, and there is no checkpoint to go on from"
         return ""
+
+    def _lost_rows(self, series: Series, size: int) -> str:
+        packed, rows = self.path / series.packed, self.path / series.growing
+        if rows.exists() or not packed.exists() or not size:
+            return _shortage(rows, _size(rows), size)
+        try:
+            return _shortage(f"{packed}, unpacked,", series.read(self.path).nbytes, size)
+        except BdrError as error:
+            return str(error)
 
     def refuse_lost(self, offsets: dict[str, int]) -> None:
         """Before anything is cut off: the rest of the records is worth keeping."""
@@ -115,7 +119,7 @@ class RunWriter:
             for left in (self.path / "DONE", *self.path.glob("*.partial")):
                 left.unlink(missing_ok=True)
             for series in EVERY_SERIES:
-                self._reopen(series, offsets.get(series.growing, 0))
+                self._unpack(series, offsets.get(series.growing, 0))
             for name in GROWING:
                 _cut(self.path / name, offsets.get(name, 0))
             self._remove_phases_after(len(json_lines(self.path / "phases.jsonl")))
@@ -137,7 +141,7 @@ class RunWriter:
         info |= {"config": info["config"] | {"root": typed}, "root": place}
         write_atomically(self.path / "run.json", to_json(info, indent=2))
 
-    def _reopen(self, series: Series, size: int) -> None:
+    def _unpack(self, series: Series, size: int) -> None:
         """A run that finished has packed its steps: unpack them, so that they can be cut back and grow again."""
         packed, rows = self.path / series.packed, self.path / series.growing
         if packed.exists() and not rows.exists() and size:
@@ -223,7 +227,7 @@ class RunWriter:
         self._append("log.txt", f"{now()} {text}\n".encode())
 
     def offsets(self) -> dict[str, int]:
-        """How long each growing file is, once it is safely on the disk: what a checkpoint keeps for `reopen`."""
+        """How long each growing file is, once it is safely on the disk: what a checkpoint keeps for `cut_back`."""
         return {name: _synced_size(self.path / name) for name in GROWING}
 
     def finish(self) -> None:
@@ -244,14 +248,11 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _shortage(path: Path, size: int) -> str:
-    found = _size(path)
-    return f"{path} has {found} bytes, the checkpoint was made at {size}: records were lost" if found < size else ""
+def _shortage(file: Path | str, found: int, size: int) -> str:
+    return f"{file} has {found} bytes, the checkpoint was made at {size}: records were lost" if found < size else ""
 
 
 def _cut(path: Path, size: int) -> None:
-    if missing := _shortage(path, size):
-        raise BdrError(f"{missing}; start anew")
     if _size(path) > size:
         os.truncate(path, size)
 
