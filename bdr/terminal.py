@@ -16,7 +16,8 @@ from rich.console import Console
 from bdr.errors import UsageError
 
 if TYPE_CHECKING:
-    from bdr.report import Comparison, Sheet
+    from bdr.report import Comparison
+    from bdr.report.sheets import Sheet
 
 out = Console(highlight=False, emoji=False)  # `bad:Boom` is a name
 err = Console(stderr=True, highlight=False, emoji=False)

@@ -1,9 +1,12 @@
 """What a terminal shows of a run: the time left and the bar stay, whatever room there is."""
 
+import inspect
 import io
 import logging
 import signal
 import sys
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from test_cli import WHOLE, typed
 
 from bdr.cli import heard, say_warning
 from bdr.display import Bar, Lines, Workload, duration
-from bdr.engine.listen import EpochLog
+from bdr.engine.listen import EpochLog, Listener, Several
 from bdr.terminal import say, stoppable, tell
 from bdr.types import Phase, Stage
 
@@ -116,6 +119,14 @@ def test_a_sentence_is_one_line_and_no_markup_so_that_its_paths_and_commands_can
     spoken(text)
     said = "".join(capsys.readouterr())
     assert said == f"{'warning: ' if spoken is say_warning else ''}{text}\n"
+
+
+@pytest.mark.parametrize("name", dict(inspect.getmembers(Listener, inspect.isfunction)))
+def test_several_listeners_hear_of_everything_in_their_order(name):
+    heard = []
+    ears = [SimpleNamespace(**{name: partial(lambda *said: heard.append(said), ear)}) for ear in ("left", "right")]
+    getattr(Several(ears), name)("word", 1)
+    assert heard == [("left", "word", 1), ("right", "word", 1)]
 
 
 @pytest.mark.parametrize(("terminal", "before"), [(True, "\n"), (False, "")])

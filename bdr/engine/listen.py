@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,35 +73,13 @@ class Logged(Listener):
 
 
 class Several(Listener):
-    """Tells all of them, in their order."""
+    """Tells all of them, in their order, whatever there is for a listener to hear."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.listeners = listeners
+        for name in (name for name in vars(Listener) if not name.startswith("_")):
+            setattr(self, name, partial(self.tell, name))
 
-    def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
+    def tell(self, name: str, *said: Any) -> None:
         for each in self.listeners:
-            each.run_begins(title, phases, place, work)
-
-    def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
-        for each in self.listeners:
-            each.stage_begins(phase, number, stage, first_epoch)
-
-    def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
-        for each in self.listeners:
-            each.epoch_ends(phase, stage, log)
-
-    def turn_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
-        for each in self.listeners:
-            each.turn_ends(phase, stage, log)
-
-    def phase_ends(self, line: dict[str, Any]) -> None:
-        for each in self.listeners:
-            each.phase_ends(line)
-
-    def note(self, text: str) -> None:
-        for each in self.listeners:
-            each.note(text)
-
-    def run_ends(self) -> None:
-        for each in self.listeners:
-            each.run_ends()
+            getattr(each, name)(*said)
