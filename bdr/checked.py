@@ -66,7 +66,7 @@ def arrivals(config: Config, names: Sequence[str], extends: Extends | None) -> P
     return Protocol(order, config.base, config.step, config.uneven) if extends is None else Given(order, extends.bounds)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checked:
     """What a run is made of, read and built, all of it fit for the rest."""
 
@@ -111,6 +111,18 @@ def check_method(config: Config, method: Method, plugins: Sequence[Plugin], quot
     check_exemplars(quota, method, config.method, plugins)
 
 
+def checked_stages(
+    config: Config, method: Method, plugins: Sequence[Plugin], protocol: Protocol | Given
+) -> tuple[list[list[Stage]], tuple[str, ...]]:
+    """Those of the phases that are to run, and what was adapted in them, as sentences."""
+    told = [stages_of(config, method, plugins, phase) for phase in protocol]
+    stages = [of_phase for of_phase, _ in told]
+    notes = tuple(dict.fromkeys(note for _, said in told[: config.phases] for note in said))
+    check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
+    check_acting(plugins, list(protocol), stages)
+    return stages[: config.phases], notes
+
+
 def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Checked:
     """Refuses what cannot be, each thing as soon as what it takes to see it is there: reading data may take long."""
     check_words(config)
@@ -125,14 +137,24 @@ def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Ch
     precision, engine = choose_precision(config.precision, device), choose_engine(config.engine, device)
     method = make_method(config, image_shape(data), plugins)
     check_method(config, method, plugins, quota)
-    told = [stages_of(config, method, plugins, phase) for phase in protocol]
-    stages = [of_phase for of_phase, _ in told]
-    notes = tuple(dict.fromkeys(note for _, said in told[: config.phases] for note in said))
-    check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
-    check_acting(plugins, list(protocol), stages)
-    phases, stages = list(protocol)[: config.phases], stages[: config.phases]
+    stages, notes = checked_stages(config, method, plugins, protocol)
+    phases = list(protocol)[: config.phases]
     check_held(quota, method, config.method, phases)
     train, held = hold_out(data.train, config.val)
     check_counts(data, train)
-    how = device, precision, engine, notes, extends
-    return Checked(data, train, held, protocol, phases, stages, method, plugins, quota, *how)
+    return Checked(
+        data=data,
+        train=train,
+        held=held,
+        protocol=protocol,
+        phases=phases,
+        stages=stages,
+        method=method,
+        plugins=plugins,
+        quota=quota,
+        device=device,
+        precision=precision,
+        engine=engine,
+        notes=notes,
+        extends=extends,
+    )

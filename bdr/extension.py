@@ -51,18 +51,32 @@ def plan_extension(
     data = data or data_of(run, config)
     known, new = classes_known(run), new_classes(run, data)
     check_images(run, data)
-    counts = split_evenly(len(new), step, config.uneven)
-    bounds = [(line["old"], line["seen"]) for line in run.phases]
-    bounds += list(pairwise(accumulate(counts, initial=len(known))))
-    mean, std = run.normalisation
-    about = str(path.resolve()), run.fingerprint, run.seed, shared_facts(run.protocol), model
+    extends = extension_of(run, model, split_evenly(len(new), step, config.uneven))
     order = ",".join(str(data.classes.index(name)) for name in [*known, *new])
-    extends = Extends(*about, len(run.phases), len(known), mean, std, tuple(bounds))
     plan = plan_run(changed(config, {"order": order, "phases": None}), out, runs, data, extends, notes)
     refuse_all_images(plan)
     found = exemplars_of(run, state, plan, data)
     experiment = replace(plan.experiment, earlier=Earlier(run, state, found.rows))
     return replace(plan, experiment=experiment, notes=(*plan.notes, *what_changed(run, plan, found, data.by_place)))
+
+
+def extension_of(run: Run, model: str, counts: Sequence[int]) -> Extends:
+    """By so many classes a phase; `model` is the checksum of the one that it begins with."""
+    known = len(classes_known(run))
+    mean, std = run.normalisation
+    before = [(line["old"], line["seen"]) for line in run.phases]
+    return Extends(
+        run=str(run.path.resolve()),
+        fingerprint=run.fingerprint,
+        seed=run.seed,
+        protocol=shared_facts(run.protocol),
+        model=model,
+        phases=len(run.phases),
+        classes=known,
+        mean=mean,
+        std=std,
+        bounds=(*before, *pairwise(accumulate(counts, initial=known))),
+    )
 
 
 def finished(path: Path) -> Run:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Extends:
     """The run that another one extends, as run.json has it; and the bounds of all phases, its own first."""
 
