@@ -101,6 +101,46 @@ def own(tmp_path_factory):
         yield folder
 
 
+# Runs that begin at once
+
+
+class Forked:
+    """A run of a sweep as a copy of a process that has imported all, which most of a short run is spent on."""
+
+    def __init__(self, words, stdout, env, **_):
+        assert words[:3] == [sys.executable, "-m", "bdr.cli.child"]
+        self.child = CHILDREN.Process(target=bdr_in, args=(words[4:], stdout.name, env))
+        self.child.start()
+        self.pid, self.wait, self.poll = self.child.pid, self.child.join, lambda: self.returncode
+
+    @property
+    def returncode(self):
+        return self.child.exitcode
+
+    def send_signal(self, number):
+        os.kill(self.pid, number)
+
+
+def bdr_in(words, log, surroundings):
+    """The command line inside such a copy, in a session of its own."""
+    os.setsid()
+    os.environ |= surroundings
+    sys.argv = ["bdr", *words]
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    main()
+
+
+def fork(patch):
+    patch.setattr(crews, "subprocess", SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL))
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    fork(monkeypatch)
+
+
 # What a grid means
 
 
@@ -669,7 +709,7 @@ def test_without_a_terminal_a_line_says_now_and_then_how_long_it_will_go_on(tmp_
     assert console.file.getvalue() == "2 runs: 1 running, 1 waiting; about 9 s left\n"
 
 
-def test_a_run_that_was_not_analysed_does_not_count_as_one_that_is(tmp_path):
+def test_a_run_that_was_not_analysed_does_not_count_as_one_that_is(forked, tmp_path):
     assert swept(["ucir"], tmp_path)[0] == 0
     code, said = swept(["ucir"], tmp_path, fields=FIELDS | {"analyse": True})
     assert (code, "was begun without --analyse: choose another folder with --runs" in said) == (2, True)
@@ -781,7 +821,9 @@ def test_mps_is_left_alone_where_it_is_not_wanted(tmp_path, monkeypatch):
 def finished(own, tmp_path_factory):
     """A sweep of two runs that share their first phase, and one that fails."""
     runs = tmp_path_factory.mktemp("runs")
-    code, said = swept(["ucir+cwd", "ucir+cwd+bdr", "sweep_own:Broken"], runs, jobs=2)
+    with pytest.MonkeyPatch.context() as patch:
+        fork(patch)
+        code, said = swept(["ucir+cwd", "ucir+cwd+bdr", "sweep_own:Broken"], runs, jobs=2)
     return SimpleNamespace(runs=runs, code=code, said=said)
 
 
@@ -830,34 +872,6 @@ def test_typing_it_again_skips_what_is_done(finished):
     assert "started" not in said
 
 
-class Forked:
-    """A run of a sweep as a copy of a process that has imported all, which most of a short run is spent on."""
-
-    def __init__(self, words, stdout, env, **_):
-        assert words[:3] == [sys.executable, "-m", "bdr.cli.child"]
-        self.child = CHILDREN.Process(target=bdr_in, args=(words[4:], stdout.name, env))
-        self.child.start()
-        self.pid, self.wait, self.poll = self.child.pid, self.child.join, lambda: self.returncode
-
-    @property
-    def returncode(self):
-        return self.child.exitcode
-
-    def send_signal(self, number):
-        os.kill(self.pid, number)
-
-
-def bdr_in(words, log, surroundings):
-    """The command line inside such a copy, in a session of its own."""
-    os.setsid()
-    os.environ |= surroundings
-    sys.argv = ["bdr", *words]
-    with open(log, "ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    main()
-
-
 def when(true, act):
     """Does something from outside, once something is true."""
 
@@ -884,8 +898,7 @@ def listening_and_stepping(own):
 
 
 @pytest.mark.slow
-def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, tmp_path, monkeypatch):
-    monkeypatch.setattr(crews, "subprocess", SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL))
+def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, forked, tmp_path):
     runs, what = tmp_path / "runs", ["sweep_own:Paced"]
     code, said = swept(what, runs, until="2s")
     assert code == 0
@@ -907,22 +920,25 @@ def test_a_sweep_that_was_stopped_twice_ends_where_a_whole_one_does(own, tmp_pat
     (own / "hurry").unlink()
 
 
-PARENT = """
-import os, subprocess, sys, time
-subprocess.Popen([sys.executable, "-m", "bdr.cli.child", str(os.getpid()), *sys.argv[1:]])
-time.sleep(600)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent is gone")
 def test_runs_save_themselves_when_their_sweep_is_killed(own, tmp_path):
     (run,) = planned(["sweep_own:Paced"], tmp_path / "runs", settings=SETTINGS)
     stepping = further_steps(own)
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, *run.words], stdout=subprocess.DEVNULL)
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in FIELDS.items()]
+    words = [
+        "sweep",
+        "sweep_own:Paced",
+        f"--runs={tmp_path / 'runs'}",
+        *options,
+        *(f"--set={each}" for each in SETTINGS),
+    ]
+    parent = subprocess.Popen([sys.executable, "-m", "bdr.cli", *words], stdout=subprocess.DEVNULL)
     wait_until(stepping)
     parent.kill()
     parent.wait()
     log = run.path / "log.txt"
     wait_until(lambda: log.exists() and "stopped on request; the state is saved" in log.read_text())
     assert not api.Run.open(run.path).done
+    (said,) = (tmp_path / "runs" / "sweep-logs").iterdir()
+    wait_until(lambda: f"stopped, and saved; go on with: bdr resume {run.path}" in said.read_text().replace("\n", " "))
