@@ -31,7 +31,8 @@ from bdr.records import RunWriter
 from bdr.records.lock import LOCK
 
 BDR = "ucir+cwd+bdr"
-FIELDS = {"base": 4, "step": 3, "memory": "3/class", "val": 0.8, "device": "cpu", "checkpoint_every": 0.0}
+FIELDS = {"base": 4, "step": 3, "memory": "3/class", "val": 0.8, "device": "cpu", "checkpoint_every": 1000.0}
+KILLED = FIELDS | {"checkpoint_every": 0.0}  # after every step: it may be the last
 SETTINGS = {"stage.epochs": 2, "stage.batch": 32}
 # Second stages that are long on digits, however short the first is.
 LONG = {"bic": "correction", "der": "balanced", "dytox": "balanced", "podnet": "balanced", "simple-der": "balanced"}
@@ -118,13 +119,16 @@ def train(path, what=BDR, listener=None, **fields):
 
 
 def execute_until(plan, there):
-    """A run that is asked to stop where `there` says so of its position."""
+    """A run that saves itself after every step and is asked to stop where `there` says so of its position."""
     courses = []
 
     class Followed(Course):
         def __init__(self, *given):
             super().__init__(*given)
             courses.append(self)
+
+        def due(self):
+            return True
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bdr.engine.run.Course", Followed)
@@ -170,7 +174,7 @@ def where(path):
 
 
 def arguments(path, what=BDR, **fields):
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in (FIELDS | fields).items()]
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in (KILLED | fields).items()]
     settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
     return ["run", what, "--no-share", f"--out={path}", *options, *settings]
 

@@ -615,7 +615,7 @@ def test_every_method_ends_where_the_whole_run_does(name, tmp_path):
     """Stopped in the middle of the first epoch with a teacher, an anchor or a memory."""
     keeps = METHODS[name].keeps
     given = {"memory": "3/class" if "some" in keeps else "0" if "none" in keeps else "all", "phases": 2}
-    whole = train(tmp_path / "whole" / "run", name, checkpoint_every=1000.0, **given)
+    whole = train(tmp_path / "whole" / "run", name, **given)
     path = train_until(Position(1, 0, 0, 2), tmp_path / "stopped" / "run", name, **given)
     api.resume(path)
     assert_equal(path, whole)
