@@ -609,12 +609,21 @@ def test_the_last_position_is_past_the_last_phase(whole):
 
 # Every method
 
+VIT = [("vit-tiny.embed", 8), ("vit-tiny.heads", 2)]
+NARROW = {  # of methods that need a network of another kind, and would take most of the time
+    "dualprompt": VIT,
+    "dytox": [("convit-small.embed", 16)],
+    "l2p": VIT,
+    "rpsnet": [("rps-small.modules", 3), ("rps-small.widths", [4, 6, 8])],
+}
+
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_ends_where_the_whole_run_does(name, tmp_path):
     """Stopped in the middle of the first epoch with a teacher, an anchor or a memory."""
     keeps = METHODS[name].keeps
     given = {"memory": "3/class" if "some" in keeps else "0" if "none" in keeps else "all", "phases": 2}
+    given["settings"] = NARROW.get(name, [])
     whole = train(tmp_path / "whole" / "run", name, **given)
     path = train_until(Position(1, 0, 0, 2), tmp_path / "stopped" / "run", name, **given)
     api.resume(path)

@@ -367,7 +367,7 @@ def test_commands_read_weights_that_were_moved(learned, kept, tmp_path, capsys):
 
 
 def test_weights_of_a_run_that_has_none_in_a_file_are_refused(tmp_path):
-    path = train(tmp_path / "run", "l2p", **RUN | {"phases": 1})
+    path = train(tmp_path / "run", "l2p", **RUN | {"phases": 1, "settings": SMALL})
     with pytest.raises(UsageError, match="no file of weights that could have moved"):
         bdr.load(path, device="cpu", weights=tmp_path / "moved.safetensors")
 
