@@ -37,13 +37,18 @@ def make_vit(head, **options):
     return Network(NETS["vit-tiny"](ImageShape(1, 8, 8), embed=16, heads=2, **options), head(16))
 
 
+def make_shallow_vit(head, **options):
+    """With as many blocks as prompts before the first one need."""
+    return make_vit(head, **options, depth=2)
+
+
 def make_tokens(head, **options):
     """A small transformer with task tokens, and with something for stochastic depth to leave out."""
     return Network(NETS["convit-small"](ImageShape(1, 8, 8), embed=16, stochastic_depth=0.2, **options), head(16))
 
 
 # Of methods that need a network of another kind: make(head, **options) for images of 8 x 8 pixels.
-OWN_MAKERS = {"dualprompt": make_vit, "dytox": make_tokens, "l2p": make_vit, "rpsnet": make_paths}
+OWN_MAKERS = {"dualprompt": make_vit, "dytox": make_tokens, "l2p": make_shallow_vit, "rpsnet": make_paths}
 
 
 def make_store(counts, seed=0, side=4, channels=1, augment=STILL):
