@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from bdr.balance import BDR
     from bdr.data.images import DataSet
     from bdr.data.sets import from_arrays
-    from bdr.keeping import keep
     from bdr.methods import Method
     from bdr.plugins import Plugin
+    from bdr.trained.keeping import keep
 
 HOMES = {
     "BDR": "bdr.balance",
@@ -38,7 +38,7 @@ HOMES = {
     "export": "bdr.api",
     "extend": "bdr.api",
     "from_arrays": "bdr.data.sets",
-    "keep": "bdr.keeping",
+    "keep": "bdr.trained.keeping",
     "load": "bdr.api",
     "predict": "bdr.api",
     "resume": "bdr.api",

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bdr import metrics, records
-from bdr.assemble import plan_run
-from bdr.begun import about_library, refuse_going_on, refuse_late_analysis, run_there
+from bdr.configuration.overrides import checked_settings
+from bdr.configuration.recipes import configure
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
 from bdr.engine.checkpoint import load_model
@@ -22,22 +22,22 @@ from bdr.engine.experiment import Company
 from bdr.engine.listen import Listener, Logged, Several
 from bdr.engine.run import begin_run, resume_run
 from bdr.engine.step import choose_precision, set_precision
-from bdr.extension import plan_extension
-from bdr.loading import checked_data
 from bdr.methods import Method
-from bdr.overrides import checked_settings
-from bdr.parts import choose_device, make_method, make_plugins
-from bdr.plan import Plan
-from bdr.readouts import readout_of
-from bdr.recipes import configure
-from bdr.recognition import Recognised, picture_paths, readable, recognise
+from bdr.planning.assemble import plan_run
+from bdr.planning.begun import about_library, refuse_going_on, refuse_late_analysis, run_there
+from bdr.planning.extension import plan_extension
+from bdr.planning.loading import checked_data
+from bdr.planning.parts import choose_device, make_method, make_plugins
+from bdr.planning.plan import Plan
+from bdr.planning.rehearsal import rehearse
+from bdr.planning.rereading import plan_of, test_images, with_weights
+from bdr.planning.settings import as_recorded
 from bdr.records import Run, kept_phase, model_folder, open_uncut
 from bdr.records.files import now
-from bdr.rehearsal import rehearse
-from bdr.rereading import plan_of, test_images, with_weights
-from bdr.settings import as_recorded
 from bdr.trackers.follow import Following
-from bdr.trained import handed_out
+from bdr.trained.handing_out import handed_out
+from bdr.trained.readouts import readout_of
+from bdr.trained.recognition import Recognised, picture_paths, readable, recognise
 from bdr.types import ImageShape, Phase
 
 RUNS = Path("runs")
@@ -265,7 +265,7 @@ def export(
     probabilities; names of the classes and what else must be known are inside. It runs on the kind of `device` alone,
     where it is `.pt2`. A file that is there already is written over with `force` alone.
     """
-    from bdr.exporting import check_file, write_model  # which is slow to import, and not for everybody
+    from bdr.trained.exporting import check_file, write_model  # which is slow to import, and not for everybody
 
     there, number, place = open_uncut(Path(run)), kept_phase(Path(run), phase), Path(file)
     chosen = readout_of(there, number, readout)

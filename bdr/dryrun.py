@@ -13,10 +13,10 @@ from rich.table import Table
 from bdr.display import duration
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
-from bdr.plan import Plan, setup_of
+from bdr.planning.plan import Plan, setup_of
+from bdr.planning.rehearsal import on_few_images
 from bdr.records import Run
 from bdr.records.speed import Speed, measured
-from bdr.rehearsal import on_few_images
 from bdr.types import Phase
 
 TIMED_STEPS = 2

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from small import Flat
 
 from bdr import api
-from bdr.assemble import plan_run
 from bdr.cli import main
 from bdr.engine import checkpoint
 from bdr.engine.checkpoint import Checkpoints, Position, read_state
@@ -27,6 +26,7 @@ from bdr.engine.listen import Listener
 from bdr.errors import Interrupted
 from bdr.methods import Method
 from bdr.nets import LinearHead
+from bdr.planning.assemble import plan_run
 from bdr.records import RunWriter
 from bdr.records.lock import LOCK
 

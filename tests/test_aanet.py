@@ -14,7 +14,7 @@ from torch import nn
 import bdr
 from bdr import api
 from bdr.bench.cases import fits_of
-from bdr.config import changed
+from bdr.configuration.config import changed
 from bdr.engine.course import Course
 from bdr.engine.fit import set_modes, set_moving
 from bdr.engine.objective import Objective

@@ -42,153 +42,73 @@ RULES = {
     "report": {"bdr.records", "bdr.metrics"},
     "watch": {"bdr.records", "bdr.metrics", "bdr.report"},
     "trackers": {"bdr.records", "bdr.metrics", "bdr.types", "bdr.engine.listen"},
-    # from a configuration to an experiment, each from what stands above it
-    "config": {"bdr.types", "bdr.schedules", "bdr.data"},
-    "overrides": {"bdr.types", "bdr.config"},
-    "frames": {"bdr.types", "bdr.config"},
-    "recipes": {"bdr.types", "bdr.config", "bdr.overrides", "bdr.frames", "bdr.methods", "bdr.plugins"},
-    "own_code": set(),
-    "refusals": {"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config"},
-    "parts": {
-        *{"bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
-        *{"bdr.config", "bdr.own_code", "bdr.refusals"},
+    # from names and settings to an experiment, and what a finished run is good for
+    "configuration": {"bdr.types", "bdr.schedules", "bdr.data", "bdr.methods", "bdr.plugins"},
+    "planning": {
+        *MATHEMATICS,
+        *{"bdr.scenario", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.report"},
+        *{"bdr.trackers", "bdr.configuration"},
     },
-    "settings": {"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.config", "bdr.overrides", "bdr.parts"},
-    "loading": {"bdr.types", "bdr.data", "bdr.config", "bdr.parts"},
-    "plan": {"bdr.types", "bdr.data", "bdr.engine", "bdr.config", "bdr.records"},
-    "rehearsal": {
-        *{"bdr.types", "bdr.data", "bdr.engine"},
-        *{"bdr.records", "bdr.metrics", "bdr.report"},
+    "trained": {
+        *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.engine.step", "bdr.records"},
+        *{"bdr.configuration", "bdr.planning"},
     },
-    "checked": {
-        *{"bdr.types", "bdr.scenario", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.engine.step", "bdr.records"},
-        *{"bdr.trackers", "bdr.config", "bdr.overrides", "bdr.refusals", "bdr.parts", "bdr.loading"},
-    },
-    "describe": {
-        *{"bdr.types", "bdr.data", "bdr.records", "bdr.config", "bdr.own_code", "bdr.settings", "bdr.loading"},
-        "bdr.checked",
-    },
-    "assemble": {
-        *{"bdr.data", "bdr.engine", "bdr.records", "bdr.config", "bdr.settings", "bdr.checked", "bdr.describe"},
-        "bdr.plan",
-    },
-    "begun": {"bdr.records", "bdr.config", "bdr.overrides", "bdr.own_code", "bdr.settings", "bdr.plan"},
-    "rereading": {
-        *{"bdr.data", "bdr.records", "bdr.config", "bdr.overrides", "bdr.parts", "bdr.settings"},
-        *{"bdr.loading", "bdr.assemble", "bdr.plan"},
-    },
-    "extension": {
-        *{"bdr.types", "bdr.data", "bdr.scenario", "bdr.engine", "bdr.records"},
-        *{
-            "bdr.config",
-            "bdr.overrides",
-            "bdr.frames",
-            "bdr.describe",
-            "bdr.loading",
-            "bdr.plan",
-            "bdr.assemble",
-            "bdr.rereading",
-        },
-        "bdr.readouts",
-    },
-    "keeping": {"bdr.data", "bdr.records", "bdr.config", "bdr.loading", "bdr.extension", "bdr.rereading"},
-    "readouts": {"bdr.methods", "bdr.records", "bdr.config", "bdr.parts"},
-    "trained": {"bdr.types", "bdr.methods", "bdr.records"},
-    "exporting": {"bdr.types", "bdr.methods", "bdr.engine.step", "bdr.records", "bdr.describe"},
-    "recognition": {"bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.records"},
     # what is said on a terminal
     "terminal": {"bdr.report"},
     "display": {"bdr.types", "bdr.engine.listen", "bdr.records"},
     "doctor": set(),
-    "dryrun": {"bdr.engine", "bdr.records", "bdr.plan", "bdr.rehearsal", "bdr.display", "bdr.types"},
+    "dryrun": {"bdr.engine", "bdr.records", "bdr.planning", "bdr.display", "bdr.types"},
     # the doors: they may know much, and nothing above may know them
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},
-        *{
-            "bdr.loading",
-            "bdr.overrides",
-            "bdr.recipes",
-            "bdr.parts",
-            "bdr.settings",
-            "bdr.assemble",
-            "bdr.plan",
-            "bdr.begun",
-            "bdr.exporting",
-            "bdr.extension",
-            "bdr.rehearsal",
-            "bdr.rereading",
-            "bdr.readouts",
-            "bdr.recognition",
-            "bdr.trained",
-        },
+        *{"bdr.configuration", "bdr.planning", "bdr.trained"},
     },
-    "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.keeping", "bdr.methods", "bdr.plugins"},
+    "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.trained.keeping"},
     "commands": {
-        *{"bdr.api", "bdr.assemble", "bdr.config", "bdr.recipes", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
-        *{"bdr.types", "bdr.records", "bdr.report", "bdr.trackers"},
+        *{"bdr.api", "bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins", "bdr.records", "bdr.report"},
+        *{"bdr.trackers", "bdr.configuration", "bdr.planning", "bdr.trained"},
         *{"bdr.terminal", "bdr.display", "bdr.doctor", "bdr.dryrun"},
-        *{"bdr.plan", "bdr.begun", "bdr.extension", "bdr.keeping", "bdr.readouts"},
     },
     "sweep": {
-        *{"bdr.loading", "bdr.assemble", "bdr.begun", "bdr.config", "bdr.overrides", "bdr.recipes", "bdr.describe"},
-        *{"bdr.data", "bdr.records", "bdr.plan", "bdr.refusals"},
-        *{"bdr.report", "bdr.terminal", "bdr.display"},
+        *{"bdr.data", "bdr.records", "bdr.report", "bdr.configuration", "bdr.planning"},
+        *{"bdr.terminal", "bdr.display"},
     },
     "paper": {
-        *{
-            "bdr.api",
-            "bdr.assemble",
-            "bdr.config",
-            "bdr.overrides",
-            "bdr.recipes",
-            "bdr.scenario",
-            "bdr.balance",
-            "bdr.data",
-        },
-        *{"bdr.frames", "bdr.settings", "bdr.parts"},
-        *{"bdr.nets", "bdr.methods", "bdr.plugins", "bdr.records", "bdr.metrics", "bdr.report"},
+        *{"bdr.api", "bdr.scenario", "bdr.balance", "bdr.data", "bdr.nets", "bdr.methods", "bdr.plugins"},
+        *{"bdr.records", "bdr.metrics", "bdr.report", "bdr.configuration", "bdr.planning"},
         *{"bdr.terminal", "bdr.display", "bdr.commands", "bdr.sweep"},
     },
     "bench": {
-        *{
-            "bdr.api",
-            "bdr.assemble",
-            "bdr.config",
-            "bdr.overrides",
-            "bdr.recipes",
-            "bdr.frames",
-            "bdr.describe",
-            "bdr.types",
-        },
-        *{"bdr.parts", "bdr.data", "bdr.nets", "bdr.methods", "bdr.engine", "bdr.records", "bdr.terminal"},
+        *{"bdr.api", "bdr.types", "bdr.data", "bdr.nets", "bdr.methods", "bdr.engine", "bdr.records"},
+        *{"bdr.configuration", "bdr.planning", "bdr.terminal"},
     },
     "cli": {
-        "bdr.bench",
-        "bdr.commands",
-        "bdr.config",
-        "bdr.overrides",
-        "bdr.paper",
-        "bdr.sweep",
-        "bdr.terminal",
-        "bdr.watch",
+        *{"bdr.bench", "bdr.commands", "bdr.configuration", "bdr.paper", "bdr.sweep", "bdr.terminal", "bdr.watch"},
     },
 }
-# Inside the engine each imports from those before it alone, from what a step is to what a run is.
-ENGINE = (
-    *("listen", "objective"),
-    *(
-        "step.precision",
-        "step.optimizer",
-        "step.eager",
-        "step.compiled",
-        "step.paired",
-        "step.resting",
-        "step.captured",
+# Inside these each imports from those before it alone: in the engine from what a step is to what a run is.
+IN_ORDER = {
+    "configuration": ("config", "frames", "overrides", "recipes"),
+    "planning": (
+        *("own_code", "refusals", "parts", "settings", "loading", "plan", "checked", "describe", "assemble"),
+        *("rehearsal", "begun", "rereading", "extension"),
     ),
-    *("step.engines", "step"),
-    *("fit", "checkpoint", "analyse", "evaluate"),
-    *("learner", "saving", "inherit", "experiment", "recording", "course", "run"),
-)
+    "engine": (
+        *("listen", "objective"),
+        *(
+            "step.precision",
+            "step.optimizer",
+            "step.eager",
+            "step.compiled",
+            "step.paired",
+            "step.resting",
+            "step.captured",
+        ),
+        *("step.engines", "step"),
+        *("fit", "checkpoint", "analyse", "evaluate"),
+        *("learner", "saving", "inherit", "experiment", "recording", "course", "run"),
+    ),
+}
 LOOKING = ("bdr.records", "bdr.metrics", "bdr.report", "bdr.watch.board", "bdr.commands.looking", "bdr.paper.printed")
 
 
@@ -230,17 +150,18 @@ def test_each_part_imports_only_what_the_table_allows(part):
         assert not strangers, f"{file.relative_to(HOME.parent)} imports {strangers}"
 
 
-def engine_name(file: Path) -> str:
+def name_in(part: str, file: Path) -> str:
     """`step.eager` for engine/step/eager.py, `step` for what that folder shows to others."""
-    return ".".join(part for part in file.relative_to(HOME / "engine").with_suffix("").parts if part != "__init__")
+    return ".".join(each for each in file.relative_to(HOME / part).with_suffix("").parts if each != "__init__")
 
 
-def test_inside_the_engine_imports_go_one_way():
-    files = {engine_name(file): file for file in files_of("engine")}
-    assert set(files) == set(ENGINE)
-    for place, name in enumerate(ENGINE):
-        own = {found for found in imports_of(files[name]) if covers("bdr.engine", found)}
-        assert own <= {f"bdr.engine.{before}" for before in ENGINE[:place]}, name
+@pytest.mark.parametrize("part", IN_ORDER)
+def test_inside_some_parts_imports_go_one_way(part):
+    files = {name_in(part, file): file for file in files_of(part) if file != HOME / part / "__init__.py"}
+    assert set(files) == set(IN_ORDER[part])
+    for place, name in enumerate(IN_ORDER[part]):
+        own = {found for found in imports_of(files[name]) if covers(f"bdr.{part}", found)}
+        assert own <= {f"bdr.{part}.{before}" for before in IN_ORDER[part][:place]}, name
 
 
 def test_every_file_and_every_folder_of_the_library_is_in_the_table():
@@ -257,8 +178,10 @@ def test_every_file_and_every_folder_of_the_library_is_in_the_tree_of_the_docume
 
 def test_a_name_of_a_package_beside_one_of_its_modules_counts_as_the_package(tmp_path):
     file = tmp_path / "both.py"
-    file.write_text("from bdr.methods import METHODS, base\nfrom bdr import api\nfrom bdr.config import Config\n")
-    assert list(imports_of(file)) == ["bdr.methods", "bdr.methods.base", "bdr.api", "bdr.config"]
+    file.write_text(
+        "from bdr.methods import METHODS, base\nfrom bdr import api\nfrom bdr.configuration.config import Config\n"
+    )
+    assert list(imports_of(file)) == ["bdr.methods", "bdr.methods.base", "bdr.api", "bdr.configuration.config"]
 
 
 @pytest.mark.parametrize("part", ["records", "metrics", "report"])

@@ -6,8 +6,8 @@ import pytest
 from runs import TwoStages, plan
 
 from bdr import api
-from bdr.checked import stages_of
 from bdr.errors import UsageError
+from bdr.planning.checked import stages_of
 from bdr.plugins import Plugin
 from bdr.types import Phase, Stage
 

@@ -21,7 +21,7 @@ import bdr
 from bdr.cli import COMMANDS, DATA_COMMANDS, app
 from bdr.cli.bench import bench_app
 from bdr.cli.hints import Hinting
-from bdr.config import fields_of
+from bdr.configuration.config import fields_of
 from bdr.data import DATASETS
 from bdr.data.published import PUBLISHED, md5_of
 from bdr.errors import BdrError, UsageError, shortened

@@ -12,17 +12,17 @@ from small import make_batch, make_flat, make_pool
 from test_icarl import slow_divergence
 
 from bdr import api
+from bdr.configuration.frames import FRAMES
+from bdr.configuration.recipes import RECIPES
 from bdr.data.pool import Pool
 from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.errors import UsageError
-from bdr.frames import FRAMES
 from bdr.losses import cross_entropy
 from bdr.methods.bic import BiC, CorrectedHead
 from bdr.nets import LinearHead
 from bdr.nets.base import lay_out, layouts_of
 from bdr.plugins import PLUGINS
-from bdr.recipes import RECIPES
 from bdr.records import Run
 from bdr.types import Phase, Stage
 

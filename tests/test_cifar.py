@@ -11,7 +11,7 @@ import pytest
 import bdr
 from bdr.data import DATASETS
 from bdr.data.images import Images
-from bdr.loading import store_of
+from bdr.planning.loading import store_of
 from bdr.records import Run
 from bdr.scenario import class_order
 

@@ -24,12 +24,12 @@ import yaml
 import bdr
 from bdr.cli import main
 from bdr.commands.upkeep import listing
+from bdr.configuration.recipes import RECIPES, configure
 from bdr.data.published import PUBLISHED, md5_of
 from bdr.engine.checkpoint import read_state
 from bdr.methods import METHODS
 from bdr.nets import NETS
 from bdr.plugins import PLUGINS
-from bdr.recipes import RECIPES, configure
 from bdr.records import Run
 
 SMALL = ("--base", "4", "--step", "3", "--memory", "3/class", "--device", "cpu")
@@ -364,7 +364,7 @@ def test_a_mapping_from_python_or_a_file_changes_what_it_names(tmp_path):
 @pytest.mark.parametrize("command", ["run", "sweep", "compare"])
 def test_commands_that_train_have_an_option_for_the_same_fields(command):
     from bdr.cli.options import FIELDS
-    from bdr.config import Config
+    from bdr.configuration.config import Config
 
     assert set(FIELDS) <= set(Config.model_fields)
     said = " ".join(typed(command, "--help").out.split())

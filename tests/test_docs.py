@@ -17,17 +17,17 @@ from small import OWN_MAKERS
 from test_engine import World, one_block
 
 import bdr
-from bdr.checked import stages_of
 from bdr.cli import app
-from bdr.config import DECLARED, fields_of
+from bdr.configuration.config import DECLARED, fields_of
+from bdr.configuration.frames import FRAMES
+from bdr.configuration.recipes import RECIPES
 from bdr.data import DATASETS
 from bdr.data.augment import Augment
-from bdr.frames import FRAMES
 from bdr.methods import METHODS
 from bdr.nets import NETS
 from bdr.paper.table import write_table
+from bdr.planning.checked import stages_of
 from bdr.plugins import PLUGINS
-from bdr.recipes import RECIPES
 from bdr.types import Phase, Stage
 
 HOME = Path(__file__).resolve().parents[1]

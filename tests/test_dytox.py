@@ -15,12 +15,13 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from bdr import api
+from bdr.configuration.frames import cifar100
+from bdr.configuration.recipes import RECIPES
 from bdr.data.augment import Augment
 from bdr.engine.fit import Fit, set_modes, set_moving
 from bdr.engine.objective import Objective
 from bdr.engine.step import eager_between_steps
 from bdr.errors import UsageError
-from bdr.frames import cifar100
 from bdr.fusing import fusing
 from bdr.losses import old_as_one
 from bdr.methods.dytox import DyTox
@@ -29,7 +30,6 @@ from bdr.nets.base import lay_out, layouts_of
 from bdr.nets.convit import GatedAttention, relative_places
 from bdr.nets.dytox import TokenTransformer
 from bdr.plugins.bdr import BDRPlugin
-from bdr.recipes import RECIPES
 from bdr.schedules import learning_rate
 from bdr.types import ImageShape, Outputs, Phase, Stage
 

@@ -9,14 +9,14 @@ from runs import assert_equal, train, train_until
 from small import make_batch, make_flat, make_pool
 
 from bdr import api
+from bdr.configuration.frames import cifar10, cifar100, imagefolder
+from bdr.configuration.recipes import e2e_original
 from bdr.engine.checkpoint import Position
 from bdr.engine.fit import Fit
 from bdr.engine.objective import Objective
-from bdr.frames import cifar10, cifar100, imagefolder
 from bdr.losses import cross_entropy, distillation
 from bdr.methods.e2e import E2E, Heads, headwise_distillation
 from bdr.nets import NETS, Network
-from bdr.recipes import e2e_original
 from bdr.types import Clock, ImageShape, Phase, Stage
 
 COUNTS = (6, 7, 8, 9, 5, 7, 6)

@@ -21,7 +21,6 @@ from test_cli import SHORT, typed
 from torch import nn
 
 from bdr import api
-from bdr.assemble import plan_run
 from bdr.data.memory import Memory, Quota
 from bdr.data.pool import Pool
 from bdr.data.store import Store
@@ -38,6 +37,7 @@ from bdr.methods.base import Method
 from bdr.nets import Backbone, Features, Frozen, LinearHead, Network
 from bdr.nets.base import layouts_of
 from bdr.nets.resnet_cifar import ResNet
+from bdr.planning.assemble import plan_run
 from bdr.plugins import PLUGINS
 from bdr.plugins.base import Plugin
 from bdr.records import Run, RunWriter

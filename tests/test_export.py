@@ -15,13 +15,13 @@ from runs import train
 from test_cli import typed
 
 import bdr
-from bdr import exporting
 from bdr.data.pictures import picture
 from bdr.data.sets import digits
 from bdr.errors import BdrError, UsageError
 from bdr.methods import Method
 from bdr.nets import LinearHead
 from bdr.records import Run
+from bdr.trained import exporting
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands" / "export.md"
 COUNT = 8  # pictures: a batch of one, and one of seven

@@ -16,12 +16,12 @@ from small import make_store
 from test_cli import typed
 
 from bdr import api, from_arrays
+from bdr.configuration.overrides import with_stage_settings
 from bdr.data.exemplars import find, tell
 from bdr.data.images import Images
 from bdr.data.sets import digits
-from bdr.describe import shared_facts
 from bdr.errors import BdrError, Interrupted, UsageError
-from bdr.overrides import with_stage_settings
+from bdr.planning.describe import shared_facts
 from bdr.records import Run
 from bdr.report.protocols import protocol_key
 from bdr.types import Stage

@@ -12,7 +12,7 @@ from directories import PROTOCOL
 from directories import make_run as plain_run
 
 from bdr.cli import app, main
-from bdr.config import fields_of
+from bdr.configuration.config import fields_of
 from bdr.errors import BdrError, UsageError
 from bdr.metrics import first_stage
 from bdr.paper.printed import printed

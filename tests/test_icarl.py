@@ -8,9 +8,9 @@ import pytest
 import torch
 from small import make_batch, make_flat, make_pool
 
+from bdr.configuration.recipes import RECIPES
 from bdr.losses import binary, distillation, one_hot
 from bdr.methods import ICaRL, LwF
-from bdr.recipes import RECIPES
 from bdr.types import Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3

@@ -13,12 +13,12 @@ from bdr.bench.cases import fits_of, steps_of
 from bdr.dryrun import estimate
 from bdr.engine.listen import Listener
 from bdr.errors import BdrError, UsageError
-from bdr.own_code import code_version, library_version, own_versions
+from bdr.planning.own_code import code_version, library_version, own_versions
+from bdr.planning.rehearsal import Weighed, on_few_images, train_a_little
 from bdr.plugins import Plugin
 from bdr.plugins.base import Prior
 from bdr.records import Run, other_code
 from bdr.records.code import with_code
-from bdr.rehearsal import Weighed, on_few_images, train_a_little
 from bdr.sweep.plan import facts
 
 SOURCE = "from runs import TwoStages\n\n\nclass Mine(TwoStages):\n    pass\n"
@@ -259,7 +259,7 @@ def test_a_plug_in_that_averages_in_later_phases_alone_is_told_before_training(t
 
 
 def test_a_plug_in_that_cannot_be_tried_before_training_is_told_when_its_phase_comes(tmp_path, monkeypatch):
-    monkeypatch.setattr("bdr.rehearsal.on_few_images", lambda *_: None)
+    monkeypatch.setattr("bdr.planning.rehearsal.on_few_images", lambda *_: None)
     with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
         train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
     assert (tmp_path / "run" / "phases.jsonl").read_text().count("\n") == 1
@@ -368,7 +368,7 @@ def test_a_term_of_later_phases_may_have_a_weight_from_the_start_and_in_a_run_of
 
 def test_rehearsing_changes_nothing_of_what_is_trained(tmp_path, monkeypatch):
     path = train(tmp_path / "rehearsed", **SHORT)
-    monkeypatch.setattr("bdr.rehearsal.rehearse_training", lambda learner: None)
+    monkeypatch.setattr("bdr.planning.rehearsal.rehearse_training", lambda learner: None)
     assert_equal(path, train(tmp_path / "not", **SHORT))
 
 
@@ -380,7 +380,7 @@ def change_library(monkeypatch):
     """As if a later version of the library were installed."""
 
     def change(version="later"):
-        for place in ("describe", "begun"):
+        for place in ("planning.describe", "planning.begun"):
             monkeypatch.setattr(f"bdr.{place}.library_version", lambda: version)
 
     return change
@@ -399,7 +399,7 @@ def test_a_run_records_the_version_of_the_library(tmp_path):
 
 
 def test_a_changed_line_of_the_library_is_another_version(tmp_path, monkeypatch):
-    monkeypatch.setattr("bdr.own_code.HOME", tmp_path)
+    monkeypatch.setattr("bdr.planning.own_code.HOME", tmp_path)
     fresh = library_version.__wrapped__
     (tmp_path / "one.py").write_text("a = 1\n")
     before = fresh()

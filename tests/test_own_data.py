@@ -10,8 +10,8 @@ from runs import execute_until
 from test_cli import typed
 
 from bdr import api, from_arrays
-from bdr.assemble import plan_run
 from bdr.data.images import Images
+from bdr.planning.assemble import plan_run
 from bdr.records import Run
 
 SMALL = ("--base", 2, "--step", 2, "--memory", "3/class", "--net", "small", "--device", "cpu")

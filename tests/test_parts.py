@@ -10,7 +10,7 @@ from bdr.errors import UsageError
 from bdr.methods import Method
 from bdr.methods.icarl import ICaRL
 from bdr.nets import Backbone, Features, LinearHead
-from bdr.parts import resolve
+from bdr.planning.parts import resolve
 from bdr.plugins import Plugin
 
 FLAT = {"net": "runs:flat"}

@@ -87,7 +87,7 @@ def test_a_memory_that_a_method_cannot_mean_is_refused(method, memory, instead, 
 
 
 def test_the_frames_keep_what_the_methods_mean():
-    from bdr.frames import FRAMES
+    from bdr.configuration.frames import FRAMES
 
     kept = {name: FRAMES["digits"](name).memory for name in ("finetune", "replay", "joint", "lwf", "ucir")}
     assert kept == {"finetune": "0", "replay": "2/class", "joint": "all", "lwf": "0", "ucir": "2/class"}

@@ -15,8 +15,8 @@ import bdr
 from bdr import api, recognition
 from bdr.data.sets import digits
 from bdr.errors import BdrError, UsageError
-from bdr.readouts import advice
 from bdr.records import Run
+from bdr.trained.readouts import advice
 
 SMALL = {"net": "small", "device": "cpu", "memory": "3/class", "set": {"stage.epochs": 2, "stage.batch": 32}}
 

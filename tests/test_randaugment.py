@@ -7,14 +7,14 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from bdr.config import checked_augment
+from bdr.configuration.config import checked_augment
 from bdr.data.augment import Augment
 from bdr.data.pool import Pool
 from bdr.data.randaugment import NONE, NUMBER, OPERATIONS, Chosen, choose, operated, randaugmented
 from bdr.data.store import Store
-from bdr.describe import augment_facts
 from bdr.engine.step import taken
 from bdr.errors import UsageError
+from bdr.planning.describe import augment_facts
 from bdr.types import Phase, Stage
 
 GEOMETRY = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")

@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from bdr.commands.training import configurations
-from bdr.config import from_yaml, to_yaml
+from bdr.configuration.config import from_yaml, to_yaml
+from bdr.configuration.frames import BRINGS, FRAMES, PLUGINS_ON_DIGITS, Brings, OnDigits, cifar100
+from bdr.configuration.recipes import RECIPES, configure
 from bdr.errors import UsageError
-from bdr.frames import BRINGS, FRAMES, PLUGINS_ON_DIGITS, Brings, OnDigits, cifar100
 from bdr.methods import METHODS
 from bdr.plugins import PLUGINS
-from bdr.recipes import RECIPES, configure
 from bdr.types import Stage
 
 # Recipes that are nothing but a method with plug-ins in the frame of a data set.

@@ -13,10 +13,10 @@ from directories import PROTOCOL, make_run, read_by, with_protocol
 from rich.console import Console
 
 from bdr import api, describe, metrics
-from bdr.assemble import plan_run
 from bdr.commands.looking import gathered, show_runs
-from bdr.describe import told
 from bdr.errors import UsageError
+from bdr.planning.assemble import plan_run
+from bdr.planning.describe import told
 from bdr.report import (
     as_json,
     as_markdown,

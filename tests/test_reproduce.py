@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from bdr import terminal
 from bdr.commands import training as commands
-from bdr.config import changed
+from bdr.configuration.config import changed
+from bdr.configuration.overrides import parse_setting, with_settings
+from bdr.configuration.recipes import PRUNED, RECIPES, configure
 from bdr.display import duration
 from bdr.errors import BdrError, UsageError
 from bdr.methods import METHODS
-from bdr.overrides import parse_setting, with_settings
 from bdr.paper import reproduce as paper
 from bdr.paper.beyond import beside
 from bdr.paper.cells import DATA, SPECS, Cell, cells_of, load_cells, load_tables
@@ -30,9 +31,8 @@ from bdr.paper.reproduce import chosen, reproduce, train_missing, wish_of
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.sheets import as_plain
 from bdr.paper.verdicts import base_of, judged
-from bdr.parts import device_type
+from bdr.planning.parts import device_type
 from bdr.plugins import PLUGINS
-from bdr.recipes import PRUNED, RECIPES, configure
 from bdr.records import RunWriter, find_runs
 from bdr.records.speed import Setup, measured, pace, speed_of
 from bdr.scenario import Protocol, class_order

@@ -11,7 +11,7 @@ from small import make_batch, make_flat, make_paths, make_pool
 from torch import nn
 
 from bdr import api
-from bdr.assemble import plan_run
+from bdr.configuration.recipes import RECIPES
 from bdr.engine.fit import Fit, set_modes
 from bdr.engine.objective import Objective
 from bdr.methods.rpsnet import RPSNet, held_to
@@ -20,7 +20,7 @@ from bdr.nets.base import lay_out, layouts_of
 from bdr.nets.rps import Simple
 from bdr.paper.mapping import mapped
 from bdr.paper.reproduce import chosen
-from bdr.recipes import RECIPES
+from bdr.planning.assemble import plan_run
 from bdr.types import ImageShape, Phase, Stage
 
 NOTHING = torch.zeros(0, dtype=torch.long)

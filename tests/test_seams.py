@@ -11,7 +11,6 @@ from test_cli import SHORT, typed
 from torch import nn
 
 from bdr import api
-from bdr.assemble import plan_run
 from bdr.data.sets import from_arrays
 from bdr.engine.checkpoint import read_state
 from bdr.engine.fit import Fit
@@ -20,6 +19,7 @@ from bdr.engine.step import CompiledStep, backbone_parts
 from bdr.errors import UsageError
 from bdr.methods import Method
 from bdr.nets import Backbone, Features, Frozen, LinearHead, Network, Teacher
+from bdr.planning.assemble import plan_run
 from bdr.plugins import Plugin
 from bdr.types import ImageShape, Stage
 

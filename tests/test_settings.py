@@ -10,16 +10,16 @@ from small import Flat
 from test_cli import typed
 
 from bdr import api
+from bdr.configuration.recipes import configure
 from bdr.errors import UsageError
 from bdr.methods.ucir import UCIR
 from bdr.paper.found import essence_of_run
+from bdr.planning.settings import as_recorded, in_full, recorded, without_defaults
 from bdr.plugins import PLUGINS
 from bdr.plugins.bdr import BDRPlugin
-from bdr.recipes import configure
 from bdr.records import Run
 from bdr.report import compare
 from bdr.report.protocols import settings_of
-from bdr.settings import as_recorded, in_full, recorded, without_defaults
 from bdr.sweep.plan import facts
 
 SHORT = {"what": "ucir+bdr", "net": "runs:flat", "phases": 2}
@@ -154,7 +154,7 @@ def test_a_value_that_was_typed_and_became_the_default_leaves_its_run_as_it_was(
 
 def test_a_run_of_before_whose_fingerprint_has_a_typed_default_goes_on(tmp_path, monkeypatch):
     with monkeypatch.context() as before:
-        before.setattr("bdr.assemble.without_defaults", lambda config: config)
+        before.setattr("bdr.planning.assemble.without_defaults", lambda config: config)
         path = train_until(Position(1), tmp_path / "run", settings=[("bdr.m", 0.8)], **SHORT)
     without_settings(path)
     assert Run.open(path).fingerprint != fingerprint(tmp_path, ("bdr.m", 0.8))

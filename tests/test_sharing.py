@@ -9,7 +9,7 @@ from runs import Loaded, Position, assert_equal, outcome, plan, train, train_unt
 from bdr import api
 from bdr.engine.listen import Listener
 from bdr.methods import METHODS
-from bdr.own_code import own_files
+from bdr.planning.own_code import own_files
 
 CWD, BDR = "ucir+cwd", "ucir+cwd+bdr"
 BEFORE = "the first phase was trained before by an equal run"

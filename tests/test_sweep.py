@@ -21,20 +21,22 @@ from rich.console import Console
 from runs import CHILDREN, assert_equal, train, wait_until
 from runs import FIELDS as TRIED
 
-from bdr import api, sweep
-from bdr.assemble import plan_run
+from bdr import api
 from bdr.cli import main
 from bdr.commands.upkeep import about_run
+from bdr.configuration.overrides import as_typed, parse_setting
 from bdr.errors import BdrError, UsageError
-from bdr.overrides import as_typed, parse_setting
+from bdr.planning.assemble import plan_run
 from bdr.records import Run, RunWriter
 from bdr.records.speed import Setup
 from bdr.sweep import crew as crews
-from bdr.sweep import limit, mps, parse_duration, plan
+from bdr.sweep import limit, mps, plan
+from bdr.sweep import run as sweep
 from bdr.sweep.crew import Crew, claimed
 from bdr.sweep.grid import checked_grid, grids_of, wishes_of
 from bdr.sweep.limit import Limit
 from bdr.sweep.plan import Planned, facts_of, plan_sweep
+from bdr.sweep.run import parse_duration
 from bdr.sweep.view import Lines, LiveTable, list_table, live_table, read_progress
 from bdr.sweep.work import images_left, seconds_left, time_note
 from bdr.terminal import Conditions

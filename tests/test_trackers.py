@@ -20,10 +20,10 @@ from tensorboard.plugins.hparams.metadata import SESSION_START_INFO_TAG, parse_s
 from bdr import api, doctor, trackers
 from bdr.commands import upkeep
 from bdr.commands.tracking import log_runs
-from bdr.config import Config, changed
+from bdr.configuration.config import Config, changed
+from bdr.configuration.overrides import with_settings
 from bdr.engine.checkpoint import Position
 from bdr.errors import BdrError, UsageError
-from bdr.overrides import with_settings
 from bdr.records import Run
 from bdr.trackers import check_tracker, follow
 from bdr.trackers.base import Tracker

@@ -20,11 +20,11 @@ from bdr.commands.looking import evaluate_run, predict_pictures
 from bdr.engine.checkpoint import read_state
 from bdr.engine.step import set_precision
 from bdr.errors import BdrError, UsageError
-from bdr.loading import load_data
 from bdr.nets import NETS, CosineHead, LinearHead, Network, VisionTransformer
 from bdr.nets.base import lay_out
 from bdr.nets.prompted import PrefixedBlocks, PromptedInput
 from bdr.nets.vit import MODEL
+from bdr.planning.loading import load_data
 from bdr.records import Run
 from bdr.report.protocols import settings_of
 from bdr.types import ImageShape

@@ -12,13 +12,13 @@ from small import make_batch, make_flat, make_pool
 from test_icarl import slow_divergence
 
 from bdr import api
+from bdr.configuration.frames import FRAMES
+from bdr.configuration.recipes import RECIPES
 from bdr.engine.fit import Fit
 from bdr.engine.objective import Objective
-from bdr.frames import FRAMES
 from bdr.losses import cross_entropy
 from bdr.methods.wa import WA
 from bdr.nets import LinearHead
-from bdr.recipes import RECIPES
 from bdr.types import Clock, Phase, Stage
 
 COUNTS, OLD = (6, 7, 8, 9, 5), 3

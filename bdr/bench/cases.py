@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bdr.assemble import plan_run
 from bdr.bench.untrained import begun
-from bdr.config import Config, changed
+from bdr.configuration.config import Config, changed
+from bdr.configuration.frames import brought_by
+from bdr.configuration.overrides import with_settings
+from bdr.configuration.recipes import configure
 from bdr.data.augment import Augment
 from bdr.data.images import DataSet
 from bdr.data.sets import from_arrays
@@ -23,9 +25,7 @@ from bdr.engine.analyse import watches_of
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
-from bdr.frames import brought_by
-from bdr.overrides import with_settings
-from bdr.recipes import configure
+from bdr.planning.assemble import plan_run
 
 NOWHERE = Path("bench-writes-nothing")
 Settings = Iterable[tuple[str, Any]]

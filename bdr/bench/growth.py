@@ -13,10 +13,10 @@ from rich.table import Table
 
 from bdr.bench.cases import Settings, Shape, Timing, fields_of, random_images, time_case
 from bdr.bench.tables import Measured, in_words, show_measured
-from bdr.describe import describe_device
+from bdr.configuration.overrides import as_typed
 from bdr.errors import UsageError
-from bdr.overrides import as_typed
-from bdr.parts import choose_device
+from bdr.planning.describe import describe_device
+from bdr.planning.parts import choose_device
 
 SETTLED = 2  # the phase from which on teachers, too, are of the grown kind: two branches, three experts
 LEAST = SETTLED + 2  # phases, for two points on a line

@@ -23,9 +23,9 @@ from bdr.bench.cases import (
     steps_of,
 )
 from bdr.bench.tables import Measured, measured_table, show_measured
-from bdr.describe import describe_device
 from bdr.engine.fit import Fit
-from bdr.parts import choose_device
+from bdr.planning.describe import describe_device
+from bdr.planning.parts import choose_device
 
 # What the names of kernels and operations say of them; the first that fits.
 KINDS = {

@@ -11,9 +11,9 @@ from bdr.bench.cases import Shape, configuration, learner_of, random_images, sec
 from bdr.bench.tables import Measured
 from bdr.bench.untrained import begun
 from bdr.data.memory import HERDINGS
-from bdr.describe import describe_device
 from bdr.errors import UsageError
-from bdr.parts import choose_device
+from bdr.planning.describe import describe_device
+from bdr.planning.parts import choose_device
 from bdr.types import Stage
 
 

@@ -22,9 +22,9 @@ from bdr.bench.cases import (
     usual_batch,
 )
 from bdr.bench.tables import in_phase, ratio_table, ratios, show_tables, speed_table
-from bdr.describe import describe_device
 from bdr.errors import UsageError
-from bdr.parts import choose_device
+from bdr.planning.describe import describe_device
+from bdr.planning.parts import choose_device
 from bdr.terminal import say
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bdr.bench.tables import Measured
-from bdr.describe import describe_device
 from bdr.errors import BdrError
-from bdr.parts import choose_device
+from bdr.planning.describe import describe_device
+from bdr.planning.parts import choose_device
 
 EPOCHS = 2  # the first of a phase compiles and captures, the second says what training itself takes
 PHASES = 4
@@ -71,9 +71,9 @@ def summary(started: float, epochs: list[tuple[int, float, float]]) -> dict[str,
 
 def main(what: str, device: str, path: str, started: str) -> None:
     from bdr.api import execute
-    from bdr.assemble import plan_run
     from bdr.bench.cases import SMALL, Shape, configuration, random_images
     from bdr.engine.listen import EpochLog, Listener
+    from bdr.planning.assemble import plan_run
     from bdr.types import Phase, Stage
 
     class Watch(Listener):

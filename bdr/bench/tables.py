@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from bdr.bench.cases import Timing
-from bdr.describe import describe_device, versions
+from bdr.planning.describe import describe_device, versions
 from bdr.records import write_atomically
 from bdr.terminal import command_line, out, say
 

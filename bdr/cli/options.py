@@ -92,7 +92,7 @@ def keyword_only(name: str, annotation: Any) -> inspect.Parameter:
 
 def typed_fields(settings: Sequence[str] | None, **options: Any) -> dict[str, Any]:
     """The fields that were typed as options, then those of --set: the last one wins."""
-    from bdr.overrides import parse_setting
+    from bdr.configuration.overrides import parse_setting
 
     given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
     chosen = {name: value for name, value in given.items() if value is not None}

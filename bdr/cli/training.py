@@ -116,7 +116,7 @@ def sweep(
 
     For example: bdr sweep ucir+cwd ucir+cwd+bdr --seeds 1993,1994,1995, or bdr sweep grid.yaml --jobs 3 --until 26m
     """
-    from bdr.sweep import Asked, run_sweep
+    from bdr.sweep.run import Asked, run_sweep
     from bdr.terminal import Conditions
 
     asked = Asked(typed, None if seeds is None else listed_seeds(seeds))
@@ -170,8 +170,8 @@ def compare(
     For example: bdr compare ucir+cwd --with none,la,reweight,bdr --seeds 1993,1994,1995
     """
     method, first = method_and_base(the_only_method(what or []), base)
-    from bdr.sweep import Asked
     from bdr.sweep.compare import compare_plugins
+    from bdr.sweep.run import Asked
     from bdr.terminal import Conditions, Manner
 
     fields = typed if first is None else {"base": first, **typed}

@@ -221,7 +221,7 @@ def export_run(
 
 def say_which_readout(path: Path, phase: int = -1, command: str = "predict") -> None:
     """A line, where the readout by which a run is told is far behind another."""
-    from bdr.readouts import advice
+    from bdr.trained.readouts import advice
 
     if line := advice(Run.open(path), phase, command):
         tell(f"note: {line}")

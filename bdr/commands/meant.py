@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bdr.config import Config, settable
+from bdr.configuration.config import Config, settable
 from bdr.data.augment import Augment
 from bdr.errors import nearest
 from bdr.methods import METHODS

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from bdr import api
-from bdr.assemble import plan_run
-from bdr.begun import refuse_beginning
 from bdr.commands.looking import report_runs, say_which_readout, show_runs
-from bdr.config import Config, changed, from_yaml, text_of, to_yaml
+from bdr.configuration.config import Config, changed, from_yaml, text_of, to_yaml
+from bdr.configuration.recipes import configure
 from bdr.display import Lines, display
 from bdr.errors import Interrupted, UsageError
-from bdr.extension import plan_extension
-from bdr.plan import Plan
-from bdr.recipes import configure
+from bdr.planning.assemble import plan_run
+from bdr.planning.begun import refuse_beginning
+from bdr.planning.extension import plan_extension
+from bdr.planning.plan import Plan
 from bdr.records import Run
 from bdr.records.speed import finished_runs
 from bdr.terminal import command_line, out, stoppable, tell

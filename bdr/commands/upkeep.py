@@ -40,10 +40,10 @@ def listing(what: str) -> list[tuple[str, str]]:
 
 
 def table_of(what: str) -> dict[str, Any]:
+    from bdr.configuration.recipes import RECIPES
     from bdr.methods import METHODS
     from bdr.nets import NETS
     from bdr.plugins import PLUGINS
-    from bdr.recipes import RECIPES
 
     tables: dict[str, dict[str, Any]] = {"methods": METHODS, "plugins": PLUGINS, "nets": NETS, "recipes": RECIPES}
     return tables[what]
@@ -74,7 +74,7 @@ def examine() -> None:
 
 
 def keep_pictures(run: Path, to: Path, root: Path | None) -> None:
-    from bdr.keeping import keep
+    from bdr.trained.keeping import keep
 
     kept = keep(run, to, root)
     extend = shlex.join(["bdr", "extend", str(run), "--root", str(to)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bdr.config import Config
+from bdr.configuration.config import Config
 from bdr.data.memory import Quota
 from bdr.paper.mapping import CLASSES, IMAGES
 from bdr.scenario import Protocol, class_order

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bdr.config import Config, checked
+from bdr.configuration.config import Config, checked
 from bdr.data.augment import Augment
 from bdr.errors import UsageError
 from bdr.methods import METHODS
 from bdr.nets import NETS
 from bdr.paper.mapping import CLASSES, Wanted
+from bdr.planning.settings import as_recorded, in_full
 from bdr.plugins import PLUGINS
 from bdr.records import Run, find_runs
 from bdr.scenario import Protocol, class_order
-from bdr.settings import as_recorded, in_full
 
 
 def essence(config: Config) -> str:

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from bdr.config import Config
-from bdr.frames import cifar100
-from bdr.overrides import as_typed, flattened
+from bdr.configuration.config import Config
+from bdr.configuration.frames import cifar100
+from bdr.configuration.overrides import as_typed, flattened
+from bdr.configuration.recipes import RECIPES, configure
 from bdr.paper.cells import DATA, SPECS, Cell, load_cells
-from bdr.recipes import RECIPES, configure
 
 Settings = tuple[tuple[str, Any], ...]
 
@@ -233,8 +233,8 @@ def written_out(config: Config) -> dict[str, Any]:
 
 def without_defaults(settings: list[tuple[str, Any]]) -> Settings:
     """What is the default anyway is left out: cells that ask for the same run share one description of it."""
+    from bdr.planning.settings import Part
     from bdr.plugins import PLUGINS
-    from bdr.settings import Part
 
     defaults = {f"bdr.{name}": default for name, default in Part("bdr", PLUGINS["bdr"]).defaults().items()}
     return tuple((name, value) for name, value in settings if defaults.get(name) != value)

@@ -18,13 +18,13 @@ from bdr.paper.only import parse_only
 from bdr.paper.schedule import Schedule, counted_seeds, schedule_of
 from bdr.paper.sheets import as_plain, cell_sheets, plain_wanted, record_lines, run_sheet, tally
 from bdr.paper.verdicts import Judged, judge
-from bdr.parts import device_type
+from bdr.planning.parts import device_type
 from bdr.plugins import PLUGINS
 from bdr.report.sheets import Sheet, as_markdown
-from bdr.sweep import checked_jobs, end_of, said, say_what_is_left, train_all
 from bdr.sweep.crew import Crew
 from bdr.sweep.grid import Wish
 from bdr.sweep.plan import plan_sweep
+from bdr.sweep.run import checked_jobs, end_of, said, say_what_is_left, train_all
 from bdr.terminal import Conditions, Manner, print_sheets, tell
 
 RESULTS, RUNS = Path("results"), Path("runs")

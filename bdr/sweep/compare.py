@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from bdr import report
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
-from bdr.sweep import Asked, end_of, plan_runs, readable, say_what_is_left, say_what_is_to_do, train_all
 from bdr.sweep.plan import Planned
+from bdr.sweep.run import Asked, end_of, plan_runs, readable, say_what_is_left, say_what_is_to_do, train_all
 from bdr.terminal import Conditions, Manner, print_comparison, say
 
 NOTHING = "none"  # the method as it is

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bdr.config import Config, kind_of, owners, read_yaml, text_of
+from bdr.configuration.config import Config, kind_of, owners, read_yaml, text_of
+from bdr.configuration.recipes import configure
 from bdr.errors import UsageError, unknown
-from bdr.recipes import configure
-from bdr.refusals import how_to_name
+from bdr.planning.refusals import how_to_name
 
 EXAMPLE = "write for example runs: [ucir+cwd, ucir+cwd+bdr]"
 KEYS = ("runs", "common", "set", "grid", "seeds")

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from bdr.assemble import plan_run
-from bdr.begun import about_library, other_code, refuse_late_analysis, refuse_other_defaults, run_there
-from bdr.config import Config, changed
+from bdr.configuration.config import Config, changed
+from bdr.configuration.overrides import SCALED, as_typed
+from bdr.configuration.recipes import configure
 from bdr.data.images import DataSet
 from bdr.errors import BdrError, UsageError
-from bdr.loading import load_data
-from bdr.overrides import SCALED, as_typed
-from bdr.plan import setup_of
-from bdr.recipes import configure
+from bdr.planning.assemble import plan_run
+from bdr.planning.begun import about_library, other_code, refuse_late_analysis, refuse_other_defaults, run_there
+from bdr.planning.loading import load_data
+from bdr.planning.plan import setup_of
 from bdr.records import is_begun, is_done
 from bdr.records.speed import Setup
 from bdr.sweep.grid import Wish

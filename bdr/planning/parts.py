@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from bdr.config import Config, checked, is_own, short
+from bdr.configuration.config import Config, checked, is_own, short
 from bdr.data.pool import evaluating
 from bdr.errors import ALIKE, UsageError, nearest, unknown
 from bdr.methods import METHODS, Method
 from bdr.methods.base import ReadOffset
 from bdr.nets import NETS, Backbone, Features, MakeNetwork, Network
 from bdr.nets.base import DECIDED_BY_METHODS, H
-from bdr.own_code import told_with_place
+from bdr.planning.own_code import told_with_place
+from bdr.planning.refusals import check_order, check_roles, check_seams
 from bdr.plugins import PLUGINS, Plugin
-from bdr.refusals import check_order, check_roles, check_seams
 from bdr.seeding import seed_of
 from bdr.types import ImageShape
 
@@ -242,3 +242,12 @@ def choose_device(name: str) -> torch.device:
             reason = "there are cpu, cuda and cuda:1, cuda:2, ..."
         raise UsageError(f"device '{name}' cannot be used: {reason}; try --device cpu") from None
     return device
+
+
+def scale_setting(method: str) -> str | None:
+    """The setting from which the scale of a method's classifier starts to grow, if it has one."""
+    try:
+        kind = resolve("method", method, METHODS, Method)
+    except UsageError:  # one's own, and not here: a run that is done is shown without it
+        return None
+    return kind.scale_setting if isinstance(kind, type) and issubclass(kind, Method) else None

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from bdr.config import Config, checked_augment
+from bdr.configuration.config import Config, checked_augment
 from bdr.data import DATASETS
 from bdr.data.arrays import check_data_set
 from bdr.data.images import DataSet, Images
 from bdr.data.sets import CIFAR100_DER
 from bdr.data.store import Store
 from bdr.errors import UsageError
-from bdr.parts import resolve
+from bdr.planning.parts import resolve
 from bdr.types import ImageShape
 
 OWN_DATA = "it is a function from a folder to a bdr.DataSet: def flowers(root) -> DataSet, or def flowers(root, size)"

@@ -10,18 +10,18 @@ from typing import Any
 
 import torch
 
-from bdr.assemble import plan_again
-from bdr.config import Config, changed, short
+from bdr.configuration.config import Config, changed, short
+from bdr.configuration.overrides import with_setting
 from bdr.data.exemplars import checksums_of_classes
 from bdr.data.images import DataSet
 from bdr.data.pictures import EmptyFolder, name_of, test_folders
 from bdr.data.store import Store
 from bdr.errors import UsageError, shortened
-from bdr.loading import load_named, store_of
-from bdr.overrides import with_setting
-from bdr.plan import Plan
+from bdr.planning.assemble import plan_again
+from bdr.planning.loading import load_named, store_of
+from bdr.planning.plan import Plan
+from bdr.planning.settings import as_recorded
 from bdr.records import Extends, Run
-from bdr.settings import as_recorded
 
 BY_PLACE = (
     "leave the images of known classes as they were, or put test images into ROOT/test/CLASS, a folder of their own"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from bdr.config import DECLARED, Config, changed, checked, checked_stage, refuse_declared
+from bdr.configuration.config import DECLARED, Config, changed, checked, checked_stage, refuse_declared
 from bdr.errors import UsageError
 from bdr.types import Stage
 

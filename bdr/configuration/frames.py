@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bdr.config import Config, Statistics, is_own
+from bdr.configuration.config import Config, Statistics, is_own
 from bdr.errors import UsageError
 from bdr.types import Stage
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from bdr.describe import versions
 from bdr.engine.step import set_precision
 from bdr.errors import BdrError, UsageError
 from bdr.methods import Method
+from bdr.planning.describe import versions
 from bdr.records import Run, write_atomically
 from bdr.records.files import check_folder_of, to_json
 from bdr.types import ImageShape

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 
-from bdr.config import short
-from bdr.errors import UsageError, unknown
+from bdr.configuration.config import short
+from bdr.errors import unknown
 from bdr.methods import METHODS, Method
-from bdr.parts import resolve
+from bdr.planning.parts import resolve, scale_setting
 from bdr.records import Run, far_better
 
 GROWN = 20.0  # a cosine scale that starts so needs no growing
@@ -52,12 +52,3 @@ def scale_to_grow(run: Run) -> str | None:
     told, kept = run.info["config"]["settings"], run.info.get("settings") or {}  # records of before lack these
     start = (kept.get(short(name), {}) | told.get(short(name), {})).get(setting, default)
     return f"{short(name)}.{setting}" if start < GROWN else None
-
-
-def scale_setting(method: str) -> str | None:
-    """The setting from which the scale of a method's classifier starts to grow, if it has one."""
-    try:
-        kind = resolve("method", method, METHODS, Method)
-    except UsageError:  # one's own, and not here: a run that is done is shown without it
-        return None
-    return kind.scale_setting if isinstance(kind, type) and issubclass(kind, Method) else None

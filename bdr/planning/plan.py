@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bdr.config import Config
+from bdr.configuration.config import Config
 from bdr.data.pool import held_of_each, images_drawn
 from bdr.engine.experiment import Experiment
 from bdr.engine.learner import Learner

@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from bdr.assemble import plan_run
-from bdr.config import Config, changed, is_own, owners, short
+from bdr.configuration.config import Config, changed, is_own, owners, short
+from bdr.configuration.frames import frame_of
+from bdr.configuration.overrides import SCALED, laid_over, with_settings, with_stage_settings
 from bdr.data import DATASETS
 from bdr.data.exemplars import Found, Kept, count_alike, find
 from bdr.data.images import DataSet
 from bdr.data.store import Store
-from bdr.describe import shared_facts
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.inherit import Earlier
 from bdr.errors import BdrError, UsageError, shortened, unknown
-from bdr.frames import frame_of
-from bdr.loading import image_shape
-from bdr.overrides import SCALED, laid_over, with_settings, with_stage_settings
-from bdr.plan import Plan
-from bdr.readouts import scale_setting
+from bdr.planning.assemble import plan_run
+from bdr.planning.describe import shared_facts
+from bdr.planning.loading import image_shape
+from bdr.planning.parts import scale_setting
+from bdr.planning.plan import Plan
+from bdr.planning.rereading import classes_known, found_again, other_tests, read_again
 from bdr.records import Extends, Run, kept_phase, model_checksum, open_whole, other_code, other_library
-from bdr.rereading import classes_known, found_again, other_tests, read_again
 from bdr.scenario import split_evenly
 from bdr.types import Stage
 

@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 import torch
 
-from bdr.config import Config, changed
+from bdr.configuration.config import Config, changed
 from bdr.data.exemplars import Kept, find
 from bdr.data.images import DataSet
 from bdr.data.pictures import class_folders, folders_of, name_of
 from bdr.data.store import Store
 from bdr.errors import UsageError, shortened
-from bdr.extension import finished, refuse_lost_classes
-from bdr.loading import store_of
+from bdr.planning.extension import finished, refuse_lost_classes
+from bdr.planning.loading import store_of
+from bdr.planning.rereading import classes_known, found_again, other_tests, read_again
 from bdr.records import Run
-from bdr.rereading import classes_known, found_again, other_tests, read_again
 
 Files = Mapping[str, Sequence[str]]  # names of pictures, by class
 

@@ -7,19 +7,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from bdr.config import Config, check_names, checked_stage
+from bdr.configuration.config import Config, check_names, checked_stage
+from bdr.configuration.overrides import with_stage_settings
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import Quota
 from bdr.data.store import Store
 from bdr.engine.step import choose_engine, choose_precision
 from bdr.errors import UsageError
-from bdr.loading import hold_out, image_shape, load_data, store_of
 from bdr.methods import Method
-from bdr.overrides import with_stage_settings
-from bdr.parts import choose_device, make_method, make_plugins, source_of
-from bdr.plugins import Plugin
-from bdr.records import Extends
-from bdr.refusals import (
+from bdr.planning.loading import hold_out, image_shape, load_data, store_of
+from bdr.planning.parts import choose_device, make_method, make_plugins, source_of
+from bdr.planning.refusals import (
     check_acting,
     check_counts,
     check_exemplars,
@@ -30,6 +28,8 @@ from bdr.refusals import (
     check_stages,
     check_targets,
 )
+from bdr.plugins import Plugin
+from bdr.records import Extends
 from bdr.scenario import Given, Protocol, class_order
 from bdr.trackers import check_tracker
 from bdr.types import Phase, Stage

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import nn
 
-from bdr.config import Config, owners
+from bdr.configuration.config import Config, owners
 from bdr.data.images import DataSet, Images
 from bdr.data.memory import EVERYTHING, Quota
 from bdr.errors import UsageError, nearest, unknown

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from bdr.checked import Checked
-from bdr.config import Config, short
+from bdr.configuration.config import Config, short
 from bdr.data.augment import Augment
 from bdr.errors import UsageError
-from bdr.loading import image_shape
-from bdr.own_code import code_version, library_version, own_versions
+from bdr.planning.checked import Checked
+from bdr.planning.loading import image_shape
+from bdr.planning.own_code import code_version, library_version, own_versions
+from bdr.planning.settings import Settings, recorded
 from bdr.records import OF_A_FILE, OF_A_METHOD
-from bdr.settings import Settings, recorded
 from bdr.types import Stage
 from bdr.version import __version__
 

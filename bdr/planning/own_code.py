@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-HOME = Path(__file__).parent
+HOME = Path(__file__).parents[1]
 PYTHON = Path(sysconfig.get_path("stdlib"))
 SHORT = 12  # digits of a hash that a record has
 INSTALLED = {"site-packages", "dist-packages"}  # what lies there is told by its version, and is nobody's own

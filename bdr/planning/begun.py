@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bdr import records
+from bdr.configuration.overrides import as_typed
 from bdr.errors import UsageError
-from bdr.overrides import as_typed
-from bdr.own_code import library_version
-from bdr.plan import Plan
+from bdr.planning.own_code import library_version
+from bdr.planning.plan import Plan
+from bdr.planning.settings import differing
 from bdr.records import Run
-from bdr.settings import differing
 
 
 def run_there(plan: Plan) -> Run | None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bdr.config import Config, changed, checked, fields_of, short
+from bdr.configuration.config import Config, changed, checked, fields_of, short
+from bdr.configuration.overrides import with_setting
 from bdr.methods import METHODS, Method
 from bdr.nets import NETS, Backbone
 from bdr.nets.base import DECIDED_BY_METHODS
-from bdr.overrides import with_setting
-from bdr.parts import filled_by, resolve
+from bdr.planning.parts import filled_by, resolve
 from bdr.plugins import PLUGINS, Plugin
 
 Settings = Mapping[str, Mapping[str, Any]]  # by the name of the part, then by their own

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bdr.checked import Checked, checked
-from bdr.config import Config, short
+from bdr.configuration.config import Config, short
 from bdr.data.images import DataSet
 from bdr.data.memory import Memory
-from bdr.describe import describe, first_phase_key
 from bdr.engine.experiment import Experiment
 from bdr.engine.learner import Learner
 from bdr.errors import UsageError
-from bdr.plan import Plan
+from bdr.planning.checked import Checked, checked
+from bdr.planning.describe import describe, first_phase_key
+from bdr.planning.plan import Plan
+from bdr.planning.settings import Settings, without_defaults
 from bdr.records import Extends
-from bdr.settings import Settings, without_defaults
 
 
 def plan_run(

@@ -6,11 +6,11 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bdr.config import Config, changed, is_own
+from bdr.configuration.config import Config, changed, is_own
+from bdr.configuration.frames import IMPRINTED, cifar100, der_frame, digits, frame_of
+from bdr.configuration.overrides import flattened, with_settings
 from bdr.errors import UsageError, unknown
-from bdr.frames import IMPRINTED, cifar100, der_frame, digits, frame_of
 from bdr.methods import METHODS
-from bdr.overrides import flattened, with_settings
 from bdr.plugins import PLUGINS
 from bdr.types import Stage
 
