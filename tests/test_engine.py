@@ -983,11 +983,15 @@ def test_what_plug_ins_report_is_in_the_record_of_every_epoch_that_they_act_in(t
     for line in lines[2:]:
         assert list(line["plugins"]) == ["bdr"]
         told = line["plugins"]["bdr"]
-        assert set(told) == {"offset_old", "offset_new", "spread_old", "spread_new"}
+        assert set(told) == {f"{name}_{part}" for name in ("offset", "spread", "omega") for part in ("old", "new")}
         assert all(math.isfinite(value) for value in told.values())
         assert told["offset_old"] < told["offset_new"]
         assert min(told["spread_old"], told["spread_new"]) > 0
     assert lines[2]["plugins"] != lines[3]["plugins"]
+    first, later = Run.open(path).phases
+    assert first["plugins_at_start"] == {}
+    assert set(later["plugins_at_start"]["bdr"]) == set(lines[2]["plugins"]["bdr"])
+    assert later["plugins_at_start"] != lines[2]["plugins"]
 
 
 # What stops a run

@@ -69,7 +69,8 @@ def contents(path):
 
 def comparable(path):
     """What a run came to, but for whether phases were taken over."""
-    phases = [{k: v for k, v in line.items() if k != "taken_over"} for line in lines(path / "phases.jsonl")]
+    apart = ("taken_over", "plugins_at_start")
+    phases = [{k: v for k, v in line.items() if k not in apart} for line in lines(path / "phases.jsonl")]
     files = {str(file.relative_to(path)): arrays(file) for file in path.rglob("*.npz")}
     last = max(path.glob("phase-*/model"))
     memory = json.loads((last.parent / "memory.json").read_text())

@@ -12,10 +12,11 @@ from PIL import Image
 from test_cli import typed
 
 import bdr
-from bdr import api, recognition
+from bdr import api
 from bdr.data.sets import digits
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run
+from bdr.trained import recognition
 from bdr.trained.readouts import advice
 
 SMALL = {"net": "small", "device": "cpu", "memory": "3/class", "set": {"stage.epochs": 2, "stage.batch": 32}}
