@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 
 import pytest
@@ -94,6 +95,18 @@ def test_the_name_of_a_file_says_the_form(name, form, runs, tmp_path):
     assert (tmp_path / name).read_text() == (tmp_path / "asked").read_text()
     if form != "text":
         assert (tmp_path / name).read_text() == shown(runs, "--format", form)
+
+
+def test_what_is_written_into_a_pipe_is_told_beside_it(runs, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ear = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        said = typed("show", runs, "--format", "csv", "-o", pipe)
+        assert os.read(ear, 100_000).decode() == shown(runs, "--format", "csv")
+    finally:
+        os.close(ear)
+    assert (said.code, said.out, said.err) == (0, "", f"written: {pipe}\n")
 
 
 def test_what_cannot_be_is_refused(runs, tmp_path):

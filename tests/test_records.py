@@ -2,6 +2,8 @@
 
 import json
 import os
+import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -355,6 +357,61 @@ def test_an_atomic_write_that_fails_leaves_the_old_file_and_no_litter(tmp_path):
     assert f"BdrError: cannot write {path}: File too large" in done.stderr
     assert path.read_text() == "old"
     assert [item.name for item in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_link_stays_one_and_its_target_is_written(tmp_path):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "table.csv", tmp_path / "link.csv"
+    link.symlink_to(target)
+    for content in ("new", "newer"):  # a target that is yet to be made, and one that is there
+        write_atomically(link, content)
+        assert link.is_symlink()
+        assert target.read_text() == content
+    assert [item.name for item in target.parent.iterdir()] == ["table.csv"]
+
+
+def test_a_pipe_takes_what_is_written_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ear = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_atomically(pipe, "content")
+        assert os.read(ear, 100) == b"content"
+    finally:
+        os.close(ear)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_device_takes_what_is_written_through_its_link(tmp_path):
+    shown, terminal = os.openpty()
+    (tmp_path / "tty").symlink_to(f"/proc/self/fd/{terminal}")
+    try:
+        write_atomically(tmp_path / "tty", "content")
+        assert os.read(shown, 100) == b"content"
+    finally:
+        os.close(shown)
+        os.close(terminal)
+    assert (tmp_path / "tty").is_symlink()
+
+
+def test_what_goes_to_standard_output_stays_behind_what_is_there(tmp_path):
+    code = (
+        "from pathlib import Path; from bdr.records import write_atomically\n"
+        "print('before'); write_atomically(Path('/proc/self/fd/1'), 'content\\n'); print('after')"
+    )
+    (tmp_path / "said").write_text("first\n")
+    with (tmp_path / "said").open("a") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, check=True, cwd=Path(__file__).parent.parent)
+    assert (tmp_path / "said").read_text() == "first\nbefore\ncontent\nafter\n"
+
+
+def test_a_socket_is_refused_and_stays_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        with pytest.raises(BdrError, match=r"cannot write socket: it is a socket"):
+            write_atomically(Path("socket"), "content")
+    assert stat.S_ISSOCK(Path("socket").stat().st_mode)
 
 
 def test_a_folder_without_a_run_is_a_usage_error(tmp_path):

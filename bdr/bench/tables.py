@@ -15,7 +15,8 @@ from rich.table import Table
 from bdr.bench.cases import Timing
 from bdr.planning.describe import describe_device, versions
 from bdr.records import write_atomically
-from bdr.terminal import command_line, out, say
+from bdr.records.files import flows
+from bdr.terminal import command_line, out, say, tell
 
 
 @dataclass
@@ -53,7 +54,7 @@ def show_tables(tables: Sequence[Table], file: Path | None, found: dict[str, Any
         out.print(table)
     if file is not None:
         keep(file, found, device)
-        say(f"written: {file}")
+        (tell if flows(file) else say)(f"written: {file}")
 
 
 def in_phase(timing: Timing) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs, is_begun, kept_phase
-from bdr.records.files import check_folder_of
+from bdr.records.files import check_folder_of, flows
 from bdr.terminal import out, print_comparison, say, tell
 
 if TYPE_CHECKING:
@@ -92,7 +92,12 @@ def hand_over(text: str, file: Path | None) -> None:
         print(text, end="")
         return
     write_text(file, text)
-    say(f"written: {file}")
+    say_written(file)
+
+
+def say_written(file: Path) -> None:
+    """Beside the output where the content itself may have gone into that."""
+    (tell if flows(file) else say)(f"written: {file}")
 
 
 def report_runs(
@@ -102,7 +107,7 @@ def report_runs(
 
     check_folder_of(page)
     runs, skipped = readable(paths)
-    say(f"written: {write_page(runs, page, title, readout, skipped)}")
+    say_written(write_page(runs, page, title, readout, skipped))
     if figures:
         say(f"written: {len(write_figures(runs, figures, readout))} files in {figures}")
 
@@ -117,7 +122,7 @@ def draw_figure(
     for note in notes:
         tell(f"note: {note}")
     for path in written:
-        say(f"written: {path}")
+        say_written(path)
 
 
 def list_figures() -> None:
@@ -214,7 +219,7 @@ def export_run(
     from bdr import api
 
     options: dict[str, Any] = {"phase": phase, "readout": readout, "probabilities": probabilities, "weights": weights}
-    say(f"written: {api.export(path, file, **options, device=device, force=force)}")
+    say_written(api.export(path, file, **options, device=device, force=force))
     if readout is None:
         say_which_readout(path, kept_phase(path, phase), "export")
 

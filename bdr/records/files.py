@@ -7,6 +7,8 @@ import io
 import json
 import math
 import os
+import stat
+import sys
 import zipfile
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from bdr.errors import BdrError, UsageError
+
+STANDARD_OUTPUT = 1
 
 
 def now() -> str:
@@ -39,21 +43,69 @@ def check_folder_of(file: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write beside, sync, rename: a reader sees the old file or the new one, never a part."""
+    """Write beside, sync, rename: a reader sees the old file or the new one, never a part.
+
+    A link stays one, and its target is written. What flows takes its content as it comes: no file may take its place.
+    """
     path = Path(path)
-    if path.is_dir():
-        raise BdrError(f"cannot write {path}: it is a folder")
+    refuse_unwritable(path)
+    data = content.encode() if isinstance(content, str) else content
+    with writing(path):
+        if flows(path):
+            pour(path, data)
+        else:
+            replace_file(Path(os.path.realpath(path)), data)
+
+
+def refuse_unwritable(path: Path) -> None:
+    there = mode_of(path)
+    kinds = {"folder": stat.S_ISDIR, "socket": stat.S_ISSOCK, "disk": stat.S_ISBLK}
+    kind = next((name for name, is_one in kinds.items() if is_one(there)), None)
+    if kind is not None and not is_standard_output(path):
+        raise BdrError(f"cannot write {path}: it is a {kind}")
+
+
+def mode_of(path: Path) -> int:
+    """What kind of file a path leads to, links followed; 0 where there is none."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
+
+
+def flows(path: Path) -> bool:
+    """Whether it leads into a device such as /dev/null, a pipe, or to wherever standard output goes."""
+    there = mode_of(path)
+    return stat.S_ISCHR(there) or stat.S_ISFIFO(there) or is_standard_output(path)
+
+
+def is_standard_output(path: Path) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(STANDARD_OUTPUT))
+    except OSError:
+        return False
+
+
+def pour(path: Path, data: bytes) -> None:
+    if not is_standard_output(path):
+        path.write_bytes(data)
+        return
+    sys.stdout.flush()  # it may be a file that would be cut if it were opened once more
+    with open(STANDARD_OUTPUT, "wb", closefd=False) as stream:
+        stream.write(data)
+
+
+def replace_file(path: Path, data: bytes) -> None:
     # the process id keeps two runs that fill the same cache from writing into each other's file
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with writing(path):
-        try:
-            with partial.open("wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
