@@ -26,14 +26,26 @@ class Workload:
         self.amounts = [list(of_phase) for of_phase in amounts]  # of every stage of every phase
         self.done = 0
         self.epochs: list[tuple[float, float]] = []  # images and seconds of each
+        self.an_epoch = 0.0  # images of one of the stage
+        self.within: tuple[int, float] | None = None  # images of the epoch under way, and when they were told
+        self.parts: list[tuple[float, float]] = []  # images and seconds between two tellings within an epoch
 
-    def enter(self, phase: int, stage: int, share: float) -> None:
-        """A stage begins, or goes on where this share of it is done."""
+    def enter(self, phase: int, stage: int, epoch: int, epochs: int) -> None:
+        """A stage begins, or goes on where so many of its epochs are done."""
         before = sum(map(sum, self.amounts[:phase])) + sum(self.amounts[phase][:stage])
-        self.done = before + round(share * self.amounts[phase][stage])
+        self.an_epoch = self.amounts[phase][stage] / epochs
+        self.done, self.within = before + round(epoch * self.an_epoch), None
+
+    def reach(self, share: float, now: float) -> None:
+        """So much of an epoch is done. Its first part is no measure: it compiles, and fills the queue of a GPU."""
+        images = round(share * self.an_epoch)
+        if self.within is not None:
+            before, then = self.within
+            self.parts.append((images - before, now - then))
+        self.within = images, now
 
     def add(self, images: int, seconds: float) -> None:
-        self.done += images
+        self.done, self.within = self.done + images, None
         self.epochs.append((images, seconds))
 
     def add_turn(self, seconds: float) -> None:
@@ -44,10 +56,23 @@ class Workload:
         return max(1, sum(map(sum, self.amounts)))
 
     @property
+    def reached(self) -> int:
+        """With what is done of the epoch under way."""
+        return self.done + (0 if self.within is None else self.within[0])
+
+    @property
+    def seconds_each(self) -> float | None:
+        """By the last epochs alone: a later phase, with its teacher, is slower than the first one. None: not known.
+
+        By parts of an epoch before there are enough of them, which takes an hour where one takes twenty minutes.
+        """
+        by_epochs = seconds_an_image(self.epochs)
+        return seconds_an_image(self.parts) if by_epochs is None else by_epochs
+
+    @property
     def left(self) -> float | None:
-        """By the last epochs alone: a later phase, with its teacher, is slower than the first one. None: not known."""
-        each = seconds_an_image(self.epochs)
-        return None if each is None else max(0, self.total - self.done) * each
+        each = self.seconds_each
+        return None if each is None else max(0, self.total - self.reached) * each
 
 
 def clock(seconds: float) -> str:
@@ -69,7 +94,7 @@ def duration(seconds: float) -> str:
 
 
 class Lines(Listener):
-    """Plain lines: one a phase, and one at least every few seconds."""
+    """Plain lines: one a phase, and one every few seconds, also within an epoch."""
 
     def __init__(self, console: Console, every: float = 10.0) -> None:
         self.console, self.every = console, every
@@ -83,25 +108,42 @@ class Lines(Listener):
         self.say(f"{title}: {len(phases)} phases, {phases[-1].seen} classes -> {place}")
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
-        self.workload.enter(phase.index, number, first_epoch / stage.epochs)
+        self.workload.enter(phase.index, number, first_epoch, stage.epochs)
+
+    def steps_end(self, phase: Phase, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        self.workload.reach(step / steps, time.monotonic())
+        self.say_at_times(self.place_within(phase, stage, epoch, f"step {step}/{steps}"))
 
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
         self.workload.add(log.images, log.seconds)
+        self.say_at_times(self.place(phase, stage, log))
+
+    def say_at_times(self, text: str) -> None:
         if time.monotonic() - self.said_at >= self.every:
             self.said_at = time.monotonic()
             left = self.workload.left
-            self.say(self.place(phase, stage, log) + ("" if left is None else f", {clock(left)} left"))
+            self.say(text + ("" if left is None else f", {clock(left)} left"))
 
     def turn_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
         self.workload.add_turn(log.seconds)
 
     def place(self, phase: Phase, stage: Stage, log: EpochLog, room: float = math.inf) -> str:
         """Where a run is, how it goes and how fast; in less room, what matters most of it."""
-        where = f"phase {phase.index} of 0..{len(self.phases) - 1}, {stage.name} epoch {log.epoch + 1}/{stage.epochs}"
-        brief = f"phase {phase.index}, {stage.name} {log.epoch + 1}/{stage.epochs}"
+        where, brief = self.names_of(phase, stage, log.epoch)
         loss, speed = f"loss {log.loss:.3f}", f"{log.images / log.seconds:,.0f} images/s"
         forms = (f"{where}, {loss}, {speed}", f"{where}, {loss}", f"{brief}, {loss}", brief)
         return next((form for form in forms if len(form) <= room), f"phase {phase.index}")
+
+    def place_within(self, phase: Phase, stage: Stage, epoch: int, told: str, room: float = math.inf) -> str:
+        """The same before an epoch has ended: its loss lies on the device, and reading it would hold that up."""
+        where, brief = self.names_of(phase, stage, epoch)
+        forms = (f"{where}, {told}", f"{brief}, {told}", brief)
+        return next((form for form in forms if len(form) <= room), f"phase {phase.index}")
+
+    def names_of(self, phase: Phase, stage: Stage, epoch: int) -> tuple[str, str]:
+        """Of an epoch, in whole and in little room."""
+        where = f"phase {phase.index} of 0..{len(self.phases) - 1}, {stage.name} epoch {epoch + 1}/{stage.epochs}"
+        return where, f"phase {phase.index}, {stage.name} {epoch + 1}/{stage.epochs}"
 
     def phase_ends(self, line: dict[str, Any]) -> None:
         self.say(phase_line(line, len(self.phases)))
@@ -123,19 +165,34 @@ class Bar(Lines):
         )
         self.progress = Progress(*columns, console=console, transient=True)
         self.task: TaskID | None = None
+        self.epoch_at = -math.inf  # when an epoch has ended, of which the words tell more than a step does
 
     def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
         super().run_begins(title, phases, place, work)
         self.progress.start()
         self.task = self.progress.add_task("starting", total=self.workload.total, left=UNKNOWN)
 
+    def steps_end(self, phase: Phase, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        now = time.monotonic()
+        self.workload.reach(step / steps, now)
+        about = self.place_within(phase, stage, epoch, f"step {step}/{steps}", self.room)
+        self.show(about if now - self.epoch_at >= self.every else None)
+
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
         self.workload.add(log.images, log.seconds)
+        self.epoch_at = time.monotonic()
+        self.show(self.place(phase, stage, log, self.room))
+
+    @property
+    def room(self) -> int:
+        return self.console.width - BESIDE
+
+    def show(self, about: str | None) -> None:
+        """Other words beside the bar, or None for those that are there."""
         if self.task is not None:
-            room = self.console.width - BESIDE
-            about, left = self.place(phase, stage, log, room), self.workload.left
+            left = self.workload.left
             told = UNKNOWN if left is None else clock(left)
-            self.progress.update(self.task, completed=self.workload.done, description=about, left=told)
+            self.progress.update(self.task, completed=self.workload.reached, description=about, left=told)
 
     def run_ends(self) -> None:
         self.close()

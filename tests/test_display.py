@@ -83,6 +83,56 @@ def test_what_alternates_with_epochs_takes_time_of_which_more_is_left():
     assert len(said.getvalue().splitlines()) == 5  # a turn has no line of its own
 
 
+@pytest.fixture
+def hand(monkeypatch):
+    """A clock that stands until it is moved."""
+    hand = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr("bdr.display.time", SimpleNamespace(monotonic=lambda: hand.now))
+    return hand
+
+
+def steps_of(listener, hand, seconds, stage, epoch=0, steps=400, first=0):
+    """Steps of an epoch under way, told every so many seconds, in which twenty are made."""
+    for number, each in enumerate(seconds, 1):
+        hand.now += each
+        listener.steps_end(Phase(0, 0, 50), stage, epoch, first + 20 * number, steps)
+
+
+def test_plain_lines_tell_steps_and_the_time_left_before_a_long_first_epoch_ends(hand):
+    said = io.StringIO()
+    lines, phase, stage = Lines(Console(file=said, width=120)), Phase(0, 0, 50), Stage(epochs=10)
+    lines.run_begins("ucir", [phase], "run", [[40_000]])
+    lines.stage_begins(phase, 0, stage, 0)
+    steps_of(lines, hand, [60.0, 4.0, 4.0, 4.0, 4.0], stage)  # the first steps compile
+    assert said.getvalue().splitlines()[1:] == [
+        "phase 0 of 0..0, main epoch 1/10, step 20/400",
+        "phase 0 of 0..0, main epoch 1/10, step 80/400, 13:04 left",  # 39,200 images at 50 a second
+    ]
+    log = EpochLog(0, 0.1, ("ce",), np.full((4, 1), 2.5), {"ce": 1.0}, seconds=80.0, images=4000)
+    lines.epoch_ends(phase, stage, log)
+    assert lines.workload.reached == lines.workload.done == 4000
+
+
+def test_the_bar_moves_within_an_epoch_and_keeps_the_words_of_the_last_one_while_they_are_new(hand):
+    bar = Bar(Console(width=120, force_terminal=True))
+    phase, stage = Phase(0, 0, 50), Stage(epochs=10)
+    log = EpochLog(0, 0.1, ("ce",), np.full((4, 1), 2.5), {"ce": 1.0}, seconds=80.0, images=4000)
+    with bar.console.capture():
+        bar.run_begins("ucir", [phase], "run", [[40_000]])
+        bar.stage_begins(phase, 0, stage, 0)
+        seen = []
+        for told in (
+            lambda: steps_of(bar, hand, [4.0], stage),
+            lambda: bar.epoch_ends(phase, stage, log),
+            lambda: steps_of(bar, hand, [4.0], stage, epoch=1),
+            lambda: steps_of(bar, hand, [8.0], stage, epoch=1, first=20),
+        ):
+            told()
+            seen.append((bar.progress.tasks[0].completed, bar.progress.tasks[0].description.split(", ")[-1]))
+        bar.run_ends()
+    assert seen == [(200, "step 20/400"), (4000, "50 images/s"), (4200, "50 images/s"), (4400, "step 40/400")]
+
+
 def test_plain_lines_tell_no_time_left_before_epochs_are_steady():
     said = io.StringIO()
     lines, phase = Lines(Console(file=said, width=120), every=0.0), Phase(0, 0, 50)

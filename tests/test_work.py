@@ -1,12 +1,13 @@
 """How much of a run is done and how long the rest takes, from its record alone."""
 
 import io
+import time
 
 import numpy as np
 import pytest
 from directories import PHASES, draw_predictions, make_run, phase_line
 from rich.console import Console
-from runs import plan
+from runs import assert_equal, plan
 
 from bdr import api
 from bdr.display import Lines
@@ -120,3 +121,34 @@ def test_a_run_records_the_work_that_it_then_does(method, tmp_path):
     assert Run.open(tmp_path / "run").info["work"] == begun.work()
     assert shares == sorted(set(shares))
     assert shares[-1] == 1.0
+
+
+def test_steps_are_told_in_their_order_and_change_nothing_of_a_run(tmp_path, monkeypatch):
+    told = []
+
+    class Looks(Listener):
+        def steps_end(self, phase, stage, epoch, step, steps):
+            told.append((phase.index, stage.name, epoch, step, steps))
+
+    api.execute(plan(tmp_path / "silent", "runs:TwoStages", net="runs:flat"))
+    monkeypatch.setattr("bdr.engine.course.TOLD_EVERY", 0.0)
+    api.execute(plan(tmp_path / "run", "runs:TwoStages", net="runs:flat"), Looks())
+    assert_equal(tmp_path / "run", tmp_path / "silent")
+    assert told == [
+        (phase, stage, epoch, step, steps)
+        for phase, stage, epoch, steps in dict.fromkeys((*each[:3], each[4]) for each in told)
+        for step in range(1, steps)  # the end of the last one is the end of the epoch
+    ]
+    assert {phase for phase, *_ in told} == {0, 1, 2}
+
+
+def test_steps_are_told_once_a_second_at_most(tmp_path):
+    told = []
+
+    class Looks(Listener):
+        def steps_end(self, phase, stage, epoch, step, steps):
+            told.append(time.monotonic())
+
+    begun = time.monotonic()
+    api.execute(plan(tmp_path / "run", "runs:TwoStages", net="runs:flat"), Looks())
+    assert len(told) <= time.monotonic() - begun

@@ -21,6 +21,8 @@ from bdr.errors import Interrupted
 from bdr.records import Run, RunWriter
 from bdr.types import Phase
 
+TOLD_EVERY = 1.0  # seconds at least between two steps that are told
+
 
 class Course:
     """An experiment, and all of it that moves beside its learner."""
@@ -37,6 +39,7 @@ class Course:
         self.begun: dict[str, dict[str, float]] = {}  # what plug-ins said of themselves before the first step
         self.snapshots: Snapshots | None = None  # of a later phase that is analysed
         self.before, self.since, self.saved_at = 0.0, time.perf_counter(), time.monotonic()
+        self.told_at = time.monotonic()
 
     @property
     def seconds(self) -> float:
@@ -122,6 +125,7 @@ class Course:
         def after_step(step: int, log: Tensor) -> None:
             if looking is not None:  # before anything is saved: this step is not made again
                 looking.step_ends(stage, epoch, step, fit.step.names, log)
+            self.tell_now_and_then(fit, epoch, step)
             if self.stopping() or self.due():
                 self.position = Position(phase.index, number, epoch, step)
                 self.save(fits, log)
@@ -137,6 +141,12 @@ class Course:
         if epoch + 1 < stage.epochs and (self.stopping() or self.due()):
             self.save(fits)
             self.leave_if_asked()
+
+    def tell_now_and_then(self, fit: Fit, epoch: int, step: int) -> None:
+        """By the host's clock alone: a device that was asked how far it is would have to be waited for."""
+        if (now := time.monotonic()) - self.told_at >= TOLD_EVERY:
+            self.told_at = now
+            self.listener.steps_end(fit.objective.phase, fit.stage, epoch, step, fit.steps)
 
     def alternate(self, main: Fit, aside: Fit, epoch: int) -> None:
         """An epoch of what alternates with a stage, from start to end: it is short."""

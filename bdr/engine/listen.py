@@ -53,6 +53,9 @@ class Listener:
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None: ...
 
+    def steps_end(self, phase: Phase, stage: Stage, epoch: int, step: int, steps: int) -> None:
+        """So many steps of an epoch are on their way: a GPU may have some of them to do yet. Once a second at most."""
+
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None: ...
 
     def turn_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
