@@ -15,11 +15,12 @@ from bdr.configuration.overrides import checked_settings
 from bdr.configuration.recipes import configure
 from bdr.data.images import DataSet
 from bdr.data.pictures import Unreadable
+from bdr.display import Logged
 from bdr.engine.checkpoint import load_model
 from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.evaluate import predict as predict_all
 from bdr.engine.experiment import Company
-from bdr.engine.listen import Listener, Logged, Several
+from bdr.engine.listen import Listener, Several
 from bdr.engine.run import begin_run, resume_run
 from bdr.engine.step import choose_precision, set_precision
 from bdr.methods import Method

@@ -1,9 +1,11 @@
-"""How a run looks while it is under way: a bar with the time left on a terminal, plain lines elsewhere."""
+"""How a run looks while it is under way: a bar with the time left on a terminal, plain lines elsewhere or in a log."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from bdr.engine.listen import EpochLog, Listener
 from bdr.records.work import add_turn, seconds_an_image
 from bdr.types import Phase, Stage
 
+LOG = logging.getLogger("bdr")  # by the name that a user knows
 BAR = 20  # columns of a terminal
 BESIDE = BAR + len(" 123:45:67 left 1:23:45 ")  # what stands beside the words, which get shorter rather than it
 UNKNOWN = "?"  # the time left, before epochs tell it
@@ -93,15 +96,15 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class Lines(Listener):
-    """Plain lines: one a phase, and one every few seconds, also within an epoch."""
+class Spoken(Listener, ABC):
+    """Sentences: one a phase, and one every few seconds, also within an epoch."""
 
-    def __init__(self, console: Console, every: float = 10.0) -> None:
-        self.console, self.every = console, every
+    def __init__(self, every: float = 10.0) -> None:
+        self.every = every
         self.said_at = time.monotonic()
 
-    def say(self, text: str) -> None:
-        self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    @abstractmethod
+    def say(self, text: str) -> None: ...
 
     def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
         self.phases, self.workload = phases, Workload(work)
@@ -150,6 +153,24 @@ class Lines(Listener):
 
     def note(self, text: str) -> None:
         self.say(text)
+
+
+class Lines(Spoken):
+    """Plain lines of a terminal, or of wherever its output goes."""
+
+    def __init__(self, console: Console, every: float = 10.0) -> None:
+        super().__init__(every)
+        self.console = console
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+class Logged(Spoken):
+    """What is said of a run that nobody listens to: warnings are seen all the same, as Python shows a log's."""
+
+    def say(self, text: str) -> None:
+        LOG.log(logging.WARNING if text.startswith("warning: ") else logging.INFO, "%s", text)
 
 
 class Bar(Lines):

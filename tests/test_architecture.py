@@ -62,6 +62,7 @@ RULES = {
     "api": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.trackers"},
         *{"bdr.configuration", "bdr.planning", "bdr.trained"},
+        "bdr.display",  # from Python, a log has the lines of a terminal
     },
     "__init__": {"bdr.api", "bdr.balance", "bdr.data", "bdr.methods", "bdr.plugins", "bdr.trained.keeping"},
     "commands": {

@@ -14,7 +14,7 @@ from rich.console import Console
 from test_cli import WHOLE, typed
 
 from bdr.cli import heard, say_warning
-from bdr.display import Bar, Lines, Workload, duration
+from bdr.display import Bar, Lines, Logged, Workload, duration
 from bdr.engine.listen import EpochLog, Listener, Several
 from bdr.terminal import say, stoppable, tell
 from bdr.types import Phase, Stage
@@ -111,6 +111,26 @@ def test_plain_lines_tell_steps_and_the_time_left_before_a_long_first_epoch_ends
     log = EpochLog(0, 0.1, ("ce",), np.full((4, 1), 2.5), {"ce": 1.0}, seconds=80.0, images=4000)
     lines.epoch_ends(phase, stage, log)
     assert lines.workload.reached == lines.workload.done == 4000
+
+
+def test_a_log_has_the_lines_of_a_terminal(hand, caplog):
+    caplog.set_level("INFO", "bdr")
+    said = io.StringIO()
+    log, lines, phase, stage = Logged(), Lines(Console(file=said, width=120)), Phase(0, 0, 50), Stage(epochs=10)
+    both = Several([log, lines])
+    both.run_begins("ucir", [phase], "run", [[40_000]])
+    both.stage_begins(phase, 0, stage, 0)
+    steps_of(both, hand, [4.0] * 9, stage)
+    both.epoch_ends(phase, stage, EpochLog(0, 0.1, ("ce",), np.full((4, 1), 2.5), {"ce": 1.0}, 80.0, 4000))
+    none = {"accuracy_old": {}, "accuracy_new": {}}
+    both.phase_ends({"phase": 0, "seen": 50, "accuracy": {"cnn": 75.0}, **none, "seconds": 100.0})
+    both.note("warning: it rains")
+    assert caplog.messages == said.getvalue().splitlines()
+    assert caplog.messages[0] == "ucir: 1 phases, 50 classes -> run"
+    assert caplog.messages[-2] == "phase 0 of 0..0: 50 classes, cnn 75.00 %, 1:40"
+    assert len(caplog.messages) == 6  # three of them of steps, ten seconds apart
+    assert {each.name for each in caplog.records} == {"bdr"}
+    assert [each.levelname for each in caplog.records] == ["INFO"] * 5 + ["WARNING"]
 
 
 def test_the_bar_moves_within_an_epoch_and_keeps_the_words_of_the_last_one_while_they_are_new(hand):

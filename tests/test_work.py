@@ -152,3 +152,13 @@ def test_steps_are_told_once_a_second_at_most(tmp_path):
     begun = time.monotonic()
     api.execute(plan(tmp_path / "run", "runs:TwoStages", net="runs:flat"), Looks())
     assert len(told) <= time.monotonic() - begun
+
+
+def test_a_run_from_python_tells_its_folder_and_its_phases_to_the_log(tmp_path, caplog):
+    caplog.set_level("INFO", "bdr")
+    api.execute(plan(tmp_path / "run", "runs:TwoStages", net="runs:flat"))
+    told = [text for text in caplog.messages if not text.startswith("note: ")]
+    assert told[0].endswith(f" -> {tmp_path / 'run'}")
+    assert [text.partition(":")[0] for text in told if " classes, cnn " in text] == [
+        f"phase {number} of 0..2" for number in range(3)
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -11,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bdr.types import Phase, Stage
-
-LOG = logging.getLogger(__name__)
 
 
 class EpochLog(NamedTuple):
@@ -66,13 +63,6 @@ class Listener:
     def note(self, text: str) -> None: ...
 
     def run_ends(self) -> None: ...
-
-
-class Logged(Listener):
-    """What is said of a run that nobody listens to: warnings are seen all the same, as Python shows a log's."""
-
-    def note(self, text: str) -> None:
-        LOG.log(logging.WARNING if text.startswith("warning: ") else logging.INFO, "%s", text)
 
 
 class Several(Listener):
