@@ -140,6 +140,13 @@ class Narrow(Mute):
         return Features(super().forward(x)[:, :5])
 
 
+class Crash(Mute):
+    """It is made for other images."""
+
+    def forward(self, x):
+        return Features(x.flatten(1) @ x.flatten(1))
+
+
 class Sizeless(Backbone):
     """It does not say how many it has."""
 
@@ -171,6 +178,7 @@ NO_NETS = {
     "Sizeless": "Sizeless has no 'dim', the number of its features: set it in __init__; see ",
     "Mute": "Mute.forward returned a Tensor, and not bdr.nets.Features; see ",
     "Narrow": r"the features of Narrow are \(2, 5\), and its dim is 8: pool them to \(B, dim\); see ",
+    "Crash": r"Crash.forward fails on images \(2, 1, 8, 8\), .*: RuntimeError in .*test_parts.py, line \d+: .*; see ",
     "absent": r"absent: .*No such file or directory: 'nowhere.pt'",
 }
 

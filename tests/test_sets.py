@@ -520,6 +520,29 @@ def test_imagefolder_without_a_root_or_with_no_size_is_an_error(folder):
         sets.imagefolder(folder, size=0)
 
 
+def test_pictures_that_fill_more_than_the_memory_are_refused_before_any_is_read(folder, monkeypatch):
+    monkeypatch.setattr(pictures, "memory_there", lambda: 2**30)
+    monkeypatch.setattr(pictures, "side_by_side", lambda *_: pytest.fail("is read"))
+    told = "10 pictures of 6000 x 6000 pixels need 1.0 GiB of memory, and this machine has 1.0: use a smaller --size, "
+    with pytest.raises(UsageError, match=f"^{told}such as 224$"):
+        sets.imagefolder(folder, size=6000)
+
+
+def test_what_fits_into_the_memory_or_cannot_be_compared_with_it_is_read(folder, monkeypatch):
+    monkeypatch.setattr(pictures, "memory_there", lambda: 10 * 16 * 16 * 3)
+    assert len(sets.imagefolder(folder, size=16).train) == 6
+    with pytest.raises(UsageError, match="use a smaller --size, such as 8"):
+        sets.imagefolder(folder, size=17)
+    monkeypatch.setattr(pictures, "memory_there", lambda: None)
+    assert len(sets.imagefolder(folder, size=17).train) == 6
+
+
+def test_the_memory_of_a_machine_is_told_where_it_can_be(monkeypatch):
+    assert pictures.memory_there() > 2**20
+    monkeypatch.delattr(os, "sysconf")
+    assert pictures.memory_there() is None
+
+
 def test_pictures_without_pillow_say_what_to_install(folder, monkeypatch):
     without(monkeypatch, "PIL")
     with pytest.raises(UsageError, match=r"pip install 'bdr\[images\]'"):

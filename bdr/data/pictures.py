@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import unicodedata
 import warnings
@@ -24,6 +25,7 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 SOME = 10  # unreadable pictures that are named
 USUAL, LARGE = 32, 224  # pixels a side of a picture as it is read: unless said otherwise, and for large networks
 LOOKED_AT, SHRUNK = 100, 1.25  # pictures whose size is looked at, and how much larger than what is read they may be
+LEFT_FREE = 4  # an advised size fills one part in so many of the memory: training needs the rest
 Labelled = list[tuple[Path, int]]  # files, each with the label of its class
 LAYOUT = "expected is ROOT/train/CLASS/*.png and ROOT/test/CLASS/*.png, or ROOT/CLASS/*.png"
 
@@ -132,6 +134,7 @@ def labelled_files(folder: Path, classes: Sequence[str]) -> Labelled:
 
 def read_all(files: Sequence[Path], size: int) -> np.ndarray:
     """(N, size, size, 3); whatever cannot be read is told at once, and not one file a try."""
+    check_room(len(files), size)
     pixels, wrong = np.empty((len(files), size, size, 3), dtype=np.uint8), []
     for row, each in enumerate(side_by_side(files, partial(read_or_told, size=size))):
         if isinstance(each, Unreadable):
@@ -145,6 +148,25 @@ def read_all(files: Sequence[Path], size: int) -> np.ndarray:
         lines = [f"{len(wrong)} of {len(files)} pictures cannot be used:", *map(str, wrong[:SOME]), *more]
         raise BdrError("\n  ".join(lines))
     return pixels
+
+
+def check_room(count: int, size: int) -> None:
+    """All pixels are held at once, which more than the machine has cannot be."""
+    need, there = count * size * size * 3, memory_there()
+    if there is not None and need > there:
+        fitting = min(LARGE, math.isqrt(there // (LEFT_FREE * count * 3)))
+        raise UsageError(
+            f"{count} pictures of {size} x {size} pixels need {need / 2**30:,.1f} GiB of memory, and this machine has "
+            f"{there / 2**30:,.1f}: use a smaller --size, such as {fitting}"
+        )
+
+
+def memory_there() -> int | None:
+    """Of this machine, in bytes; None where it cannot be told."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def say_if_shrunk(files: Sequence[Path], size: int) -> None:

@@ -198,8 +198,15 @@ def check_backbone(made: Any, name: str, shape: ImageShape) -> None:
     own = type(made).__name__
     if not hasattr(made, "dim"):
         raise UsageError(f"{own} has no 'dim', the number of its features: set it in __init__; {see}")
-    with torch.random.fork_rng(devices=[]), evaluating(made):
-        seen: Any = made(torch.zeros(TRIED, *shape))
+    shown = torch.zeros(TRIED, *shape)
+    try:
+        with torch.random.fork_rng(devices=[]), evaluating(made):
+            seen: Any = made(shown)
+    except Exception as error:
+        raise UsageError(
+            f"{own}.forward fails on images {tuple(shown.shape)}, (B, channels, height, width): "
+            f"{told_with_place(error)}; {see}"
+        ) from error
     if not isinstance(seen, Features):
         raise UsageError(f"{own}.forward returned a {type(seen).__name__}, and not bdr.nets.Features; {see}")
     if seen.pooled.shape != (TRIED, made.dim):
