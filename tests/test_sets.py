@@ -520,6 +520,15 @@ def test_imagefolder_without_a_root_or_with_no_size_is_an_error(folder):
         sets.imagefolder(folder, size=0)
 
 
+@pytest.mark.parametrize("names", [("Train", "Test"), ("TRAIN", "VAL")])
+def test_train_and_test_in_capitals_are_no_classes_and_what_to_call_them_is_said(folder, names):
+    for before, after in zip(("train", "test"), names, strict=True):
+        (folder / before).rename(folder / f"{before}.moved")
+        (folder / f"{before}.moved").rename(folder / after)
+    with pytest.raises(UsageError, match=r"\): did you mean train/ and test/ in small letters\? expected is ROOT"):
+        sets.imagefolder(folder)
+
+
 def test_pictures_that_fill_more_than_the_memory_are_refused_before_any_is_read(folder, monkeypatch):
     monkeypatch.setattr(pictures, "memory_there", lambda: 2**30)
     monkeypatch.setattr(pictures, "side_by_side", lambda *_: pytest.fail("is read"))

@@ -26,6 +26,7 @@ SOME = 10  # unreadable pictures that are named
 USUAL, LARGE = 32, 224  # pixels a side of a picture as it is read: unless said otherwise, and for large networks
 LOOKED_AT, SHRUNK = 100, 1.25  # pictures whose size is looked at, and how much larger than what is read they may be
 LEFT_FREE = 4  # an advised size fills one part in so many of the memory: training needs the rest
+APART = ("test", "val")  # folders that test classes may stand apart in, the first of them before the other
 Labelled = list[tuple[Path, int]]  # files, each with the label of its class
 LAYOUT = "expected is ROOT/train/CLASS/*.png and ROOT/test/CLASS/*.png, or ROOT/CLASS/*.png"
 
@@ -43,7 +44,9 @@ class EmptyFolder(UsageError):
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lacks = folder, f"class folder {folder} holds no pictures ({', '.join(ENDINGS)})"
-        super().__init__(f"{self.lacks}: fill or remove it; {LAYOUT}")
+        mistyped = folder.name != folder.name.lower() and folder.name.lower() in ("train", *APART)
+        instead = "did you mean train/ and test/ in small letters?" if mistyped else "fill or remove it;"
+        super().__init__(f"{self.lacks}: {instead} {LAYOUT}")
 
 
 def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
@@ -59,7 +62,7 @@ def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
 
 def test_folders(root: str | os.PathLike[str] | None) -> list[Path]:
     """Those that test classes may stand apart in."""
-    places = [] if root is None else [Path(root) / name for name in ("test", "val")]
+    places = [] if root is None else [Path(root) / name for name in APART]
     return [place for place in places if os.path.isdir(place)]
 
 
