@@ -77,6 +77,22 @@ def test_the_workload_is_the_images_of_every_stage_times_its_epochs(tmp_path, me
     assert found.workload() == [[2 * (new[i] + held[i]), 5 * held[i + 1]] for i in range(3)]
 
 
+@pytest.mark.parametrize(
+    ("memory", "notes"),
+    [
+        ("20", ("memory 20 in total: 5 a class at first, 2 at the end; 5/class keeps 5 of each",)),
+        ("49", ("memory 49 in total: 12 a class at first, 4 at the end; 5/class keeps 5 of each",)),
+        *((memory, ()) for memory in ("50", "2/class", "0")),
+    ],
+)
+def test_a_memory_in_total_of_which_little_is_left_of_each_class_is_said(tmp_path, memory, notes):
+    assert plan(tmp_path / "run", "runs:TwoStages", memory=memory, **FLAT).notes == notes
+
+
+def test_a_run_of_one_phase_says_nothing_of_a_memory_that_shrinks_later(tmp_path):
+    assert plan(tmp_path / "run", "runs:TwoStages", memory="20", phases=1, **FLAT).notes == ()
+
+
 @pytest.mark.parametrize("memory", ["3/class", "40"])
 @pytest.mark.parametrize("method", ["der", "bic", "runs:TwoStages"])
 def test_the_images_of_a_stage_are_those_of_its_pool_also_when_the_memory_shrinks(method, memory, tmp_path):

@@ -34,6 +34,8 @@ from bdr.scenario import Given, Protocol, class_order
 from bdr.trackers import check_tracker
 from bdr.types import Phase, Stage
 
+FEW = 5  # exemplars of a class, so few of which may be a slip
+
 
 def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> tuple[list[Stage], list[str]]:
     """The stages of a phase as they will run: the method's, with what is set for single ones, as plug-ins draw them.
@@ -123,6 +125,14 @@ def checked_stages(
     return stages[: config.phases], notes
 
 
+def told_of_memory(quota: Quota, phases: Sequence[Phase]) -> tuple[str, ...]:
+    """A total that is shared by ever more classes: so small a one was perhaps meant for each of them."""
+    first, last = (quota.each(phase.seen) for phase in (phases[0], phases[-1]))
+    if quota.per_class or quota.count == 0 or first == last or last >= FEW:
+        return ()
+    return (f"memory {quota} in total: {first} a class at first, {last} at the end; {FEW}/class keeps {FEW} of each",)
+
+
 def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Checked:
     """Refuses what cannot be, each thing as soon as what it takes to see it is there: reading data may take long."""
     check_words(config)
@@ -155,6 +165,6 @@ def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Ch
         device=device,
         precision=precision,
         engine=engine,
-        notes=notes,
+        notes=notes + told_of_memory(quota, phases),
         extends=extends,
     )
