@@ -12,9 +12,10 @@ import pytest
 from directories import PROTOCOL, make_run, read_by, with_protocol
 from rich.console import Console
 
-from bdr import api, describe, metrics
+from bdr import api, metrics
 from bdr.commands.looking import gathered, show_runs
 from bdr.errors import UsageError
+from bdr.planning import describe
 from bdr.planning.assemble import plan_run
 from bdr.planning.describe import told
 from bdr.report import (
