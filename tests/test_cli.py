@@ -227,6 +227,8 @@ def test_several_seeds_are_several_runs(runs):
     assert said.code == 0, said.err
     names = {path.name.partition("-")[0] for path in (runs / "digits-b4s3" / "ucir-cwd-la").iterdir()}
     assert names == {"seed1", "seed2"}
+    assert "Comparison" in said.out
+    assert "mean ± sample standard deviation over seeds" in said.out[said.out.rindex("Comparison") :]
 
 
 def test_a_finished_run_is_not_trained_again(whole):

@@ -61,6 +61,7 @@ def run_seeds(
         print(to_yaml(configs[0]), end="")
         return
     finished = finished_runs(runs) if dry_run else []
+    trained: list[Path] = []
     for place, config in enumerate(configs):
         plan = plan_run(config, path, runs, notes=notes)
         for note in () if place else plan.notes:
@@ -69,9 +70,11 @@ def run_seeds(
             print_estimate(plan, finished)
             continue
         try:
-            train(plan)
+            trained.append(train(plan).path)
         except Interrupted as stop:
             raise with_seeds_left(stop, configs[place + 1 :]) from None
+    if len(trained) > 1:
+        show_runs(trained, as_json=False, readout=None)
 
 
 def print_estimate(plan: Plan, finished: Sequence[Run]) -> None:
