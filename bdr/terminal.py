@@ -75,7 +75,7 @@ def print_sheets(sheets: Sequence[Sheet]) -> None:
     for table in as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
         out.print(table, crop=False)
     for note in sheets[-1].notes:
-        out.print(note, markup=False)
+        out.print(note, markup=False, overflow="ignore", crop=False)  # a path is whole, however long
 
 
 @dataclass(frozen=True)

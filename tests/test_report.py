@@ -12,7 +12,7 @@ import pytest
 from directories import PROTOCOL, make_run, read_by, with_protocol
 from rich.console import Console
 
-from bdr import api, metrics
+from bdr import api, metrics, terminal
 from bdr.commands.looking import gathered, show_runs
 from bdr.errors import UsageError
 from bdr.planning import describe
@@ -32,6 +32,7 @@ from bdr.report import (
 from bdr.report.cost import cost
 from bdr.report.groups import group_runs, protocol_notes
 from bdr.report.protocols import BEFORE_TOLD, FIRST_FIELDS, cut_short
+from bdr.terminal import print_comparison
 from bdr.types import Stage
 
 
@@ -369,8 +370,8 @@ def test_unfinished_runs_are_left_out_by_name(tmp_path, runs):
     young = make_run(tmp_path, "ucir", 7, phases=2, done=False)
     comparison = compare([*runs, young])
     assert len(comparison.groups[0].runs) == 3
-    assert "Left out: ucir-7 of ucir, not finished (2 of 4 phases)." in comparison.notes
-    assert any(note.startswith("Not finished: ucir-7") for note in compare([young]).notes)
+    assert f"Left out: {young.path} of ucir, not finished (2 of 4 phases)." in comparison.notes
+    assert any(note.startswith(f"Not finished: {young.path} of ucir") for note in compare([young]).notes)
 
 
 def test_a_repeated_seed_counts_once(tmp_path):
@@ -378,7 +379,19 @@ def test_a_repeated_seed_counts_once(tmp_path):
     again = make_run(tmp_path / "again", created="2024-02-01")
     comparison = compare([again, first])
     assert [run.path for run in comparison.groups[0].runs] == [again.path]
-    assert any("run again later" in note for note in comparison.notes)
+    again_later = f"the same seed was run again later, in {again.path}, which is counted"
+    assert f"Left out: {first.path} of ucir, {again_later}." in comparison.notes
+
+
+def test_each_run_that_is_left_out_is_told_by_its_path_and_on_the_terminal_in_one_piece(tmp_path, monkeypatch):
+    deep = tmp_path / "-".join(["runs"] * 20)
+    made = [make_run(deep / name, created=f"2024-0{month}-01") for month, name in enumerate("abc", 1)]
+    comparison = compare(made)
+    assert len(set(comparison.notes)) == len(comparison.notes)
+    monkeypatch.setattr("bdr.terminal.out", Console(file=io.StringIO(), width=60, highlight=False))
+    print_comparison(comparison)
+    said = terminal.out.file.getvalue()
+    assert all(str(run.path) in said for run in made)
 
 
 def test_all_forms_of_the_table_say_the_same(runs):

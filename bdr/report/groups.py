@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bdr.metrics import summary
@@ -33,6 +34,7 @@ class Group:
     summaries: list[dict[str, Any]]
     protocol: str = ""  # in few words, the same for all groups under it
     readout: str | None = None  # the one that was asked for; each run's own if none was
+    repeated: dict[Path, Run] = field(default_factory=dict)  # what is here instead of a run made before, by its path
 
     @property
     def told_best(self) -> Run:
@@ -115,7 +117,10 @@ def _of_method(run: Run, comparable: list[Run]) -> list[Run]:
 
 def _group(label: str, runs: list[Run], protocol: str, readout: str | None) -> Group:
     chosen = sorted(_one_a_seed(runs), key=lambda run: run.seed)
-    return Group(label, chosen, [summary(run, readout or run.told_readout()) for run in chosen], protocol, readout)
+    summaries = [summary(run, readout or run.told_readout()) for run in chosen]
+    counted = {seed_and_order(run): run for run in chosen}
+    repeated = {run.path: counted[seed_and_order(run)] for run in runs if run not in chosen}
+    return Group(label, chosen, summaries, protocol, readout, repeated)
 
 
 def by_protocol(groups: list[Group]) -> list[list[Group]]:
@@ -126,11 +131,12 @@ def by_protocol(groups: list[Group]) -> list[list[Group]]:
 def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
     """What a reader must know before comparing: protocols that differ, runs left out, too few seeds."""
     used = {run.path for group in groups for run in group.runs}
+    instead = {path: run for group in groups for path, run in group.repeated.items()}
     return [
         _protocol_note(groups),
         *_training_note(groups),
         *_mixed_training_note(groups),
-        *(_left_out(run) for run in runs if run.path not in used),
+        *(_left_out(run, instead.get(run.path)) for run in runs if run.path not in used),
         *(_unfinished(run) for group in groups for run in group.runs if not run.done),
         *_seeds_note(groups),
     ]
@@ -186,10 +192,11 @@ def _progress(run: Run) -> str:
     return f"{len(run.phases)} of {len(run.info['phases'])} phases"
 
 
-def _left_out(run: Run) -> str:
-    reason = "the same seed was run again later" if run.done else f"not finished ({_progress(run)})"
-    return f"Left out: {run.path.name} of {run.title}, {reason}."
+def _left_out(run: Run, instead: Run | None) -> str:
+    """By its path: runs of one seed are often called the same, in folders of their own."""
+    again = f"the same seed was run again later, in {instead.path}, which is counted" if instead else None
+    return f"Left out: {run.path} of {run.title}, {again or f'not finished ({_progress(run)})'}."
 
 
 def _unfinished(run: Run) -> str:
-    return f"Not finished: {run.path.name} of {run.title} ({_progress(run)}); its numbers are of these phases only."
+    return f"Not finished: {run.path} of {run.title} ({_progress(run)}); its numbers are of these phases only."
