@@ -30,6 +30,7 @@ from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, train_missing, wish_of
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.sheets import as_plain
+from bdr.paper.table import write_table
 from bdr.paper.verdicts import base_of, judged
 from bdr.planning.parts import device_type
 from bdr.plugins import PLUGINS
@@ -720,6 +721,19 @@ def test_check_judges_names_the_records_and_runs_nothing(folders, capsys, monkey
     assert "Formula of BDR in all our cells: corrected" in said
     assert f"avg: 66.90 from {Path('results/bare')}" in said
     assert "2 cells: 1 reached, 1 no result yet" in said
+
+
+def test_where_there_is_no_folder_to_look_in_a_line_says_so_beside_the_output(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    reproduce(["T4"], S10, check=True, as_json=True)
+    said = capsys.readouterr()
+    assert said.err == "note: there is neither results/ nor runs/ here; name folders with --results DIR\n"
+    assert json.loads(said.out)["warnings"] == []
+    write_table("T4", only=S10)
+    assert "name folders as in: bdr table T4 DIR" in capsys.readouterr().err
+    (tmp_path / "runs").mkdir()
+    reproduce(["T4"], S10, check=True)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("table", ["T2", "T3", "T4", "T6", "T7", "T8", "T9"])

@@ -59,6 +59,12 @@ def usual_folders(runs: Path = RUNS, without_results: bool = False) -> list[Path
     return [folder for folder in (*(() if without_results else (RESULTS,)), runs) if folder.is_dir()]
 
 
+def say_if_nothing_is_there(folders: Sequence[Path], advice: str, runs: Path = RUNS) -> None:
+    """Outside of a clone no cell has a result, however many runs there are elsewhere."""
+    if not folders:
+        tell(f"note: there is neither {RESULTS}/ nor {runs}/ here; name folders {advice}")
+
+
 @dataclass(frozen=True)
 class Answer:
     question: Question
@@ -93,6 +99,8 @@ def reproduce(
     cells, where = beside(chosen(tables, only), named(added)), device_type(device or "auto")
     question = Question(cells, counted_seeds(seeds), formula, tolerance, list(results), runs, where, jobs)
     question.check()
+    if check or dry_run:
+        say_if_nothing_is_there(question.folders(), "with --results DIR", runs)
     found = answer(question)
     if not (check or dry_run) and (missing := found.schedule.missing):
         manner.refuse_mixed_output(len(missing), f"then with --check {manner.form}; or add --dry-run")

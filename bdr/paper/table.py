@@ -14,7 +14,7 @@ from bdr.paper.cells import EXTRA
 from bdr.paper.found import gather
 from bdr.paper.grid import Entry, Grid, grid_of
 from bdr.paper.latex import as_latex
-from bdr.paper.reproduce import chosen, usual_folders
+from bdr.paper.reproduce import chosen, say_if_nothing_is_there, usual_folders
 from bdr.paper.sheets import digits_of
 from bdr.paper.verdicts import Judged, judge
 from bdr.report.forms import as_csv, form_of, rounded
@@ -37,7 +37,9 @@ def write_table(
     if formula not in FORMULAS:
         raise unknown("formula", formula, FORMULAS)
     cells = chosen([table], only)
-    results = gather(folders or usual_folders())
+    searched = folders or usual_folders()
+    say_if_nothing_is_there(searched, f"as in: bdr table {table} DIR")
+    results = gather(searched)
     for warning in results.warnings:
         tell(f"warning: {warning}")
     form = form or form_of(file, FORMS, usual="markdown")
