@@ -174,7 +174,7 @@ def test_a_scenario_of_one_memory_is_no_panel_and_is_named(tmp_path):
     assert {row["panel"] for row in rows} == {"CwD, S = 10"}
     assert "no other memory to set them against: ucir+cwd (CIFAR-100 B50 S5, 20/class)" in files[-1].read_text()
     apart = [run for run in made if run.protocol["memory"] == "5/class"]
-    with pytest.raises(UsageError, match="needs runs at two or more memories a class, and ucir"):
+    with pytest.raises(UsageError, match=r"needs runs at two or more memories .* ucir.* differs in step, too"):
         draw("6", [*apart, *alone], tmp_path / "out")
 
 
@@ -365,6 +365,60 @@ def test_of_several_runs_one_is_named_that_bdr_can_be_added_to_and_each_under_it
     ) as error:
         pairs_of([none, some], "4")
     assert hint(error)[:2] == ["run", "ucir+bdr"]
+
+
+OF_PICTURES = {"data": "imagefolder", "root": "birds", "size": 48, "base": 2, "step": 2, "net": "small"}
+TYPED_OF_PICTURES = "--data imagefolder --root birds --size 48 --base 2 --step 2"
+
+
+def pair_of_pictures(folder, memory="5/class", seeds=(1, 2), **facts):
+    """With and without BDR on a folder of pictures, of a small network and few epochs."""
+    protocol = PROTOCOL | OF_PICTURES | {"memory": memory} | facts
+    config = OF_PICTURES | {"memory": memory, "herding": "dot", "stage": {"epochs": 3}} | facts
+    settings = [{"ucir": {"eta": 5}}, {"ucir": {"eta": 5}, "bdr": {"m": 0.5, "beta": 0.3}}]
+    made = [(title, mine, seed) for title, mine in zip(BOTH, settings, strict=True) for seed in seeds]
+    return [
+        plain_run(folder, title, seed, protocol=protocol, config=config | {"settings": mine}, command="bdr run mine")
+        for title, mine, seed in made
+    ]
+
+
+def of_sweep(error):
+    """The words of a hint, which is a sweep that can be typed."""
+    words = hint(error)
+    typer.main.get_command(app).commands["sweep"].make_context("bdr", words[1:])
+    return words
+
+
+def test_a_single_memory_is_told_with_the_sweep_of_another(tmp_path):
+    with pytest.raises(UsageError, match="has only 5 a class; make others with") as error:
+        draw("6", pair_of_pictures(tmp_path), tmp_path)
+    expected = f"sweep ucir+cwd ucir+cwd+bdr {TYPED_OF_PICTURES} --order seed1993 --herding dot --net small"
+    expected += " --set ucir.eta=5 --set bdr.m=0.5 --set bdr.beta=0.3 --set stage.epochs=3"
+    expected += " --memory 20/class --seeds 1,2"
+    assert of_sweep(error) == shlex.split(expected)
+
+
+def test_a_memory_in_total_is_told_with_the_sweeps_of_two_a_class(tmp_path):
+    with pytest.raises(UsageError, match="of 200; make others, the second time with --memory 20/class, with") as error:
+        draw("6", pair_of_pictures(tmp_path, "200"), tmp_path)
+    assert " ".join(of_sweep(error)).endswith("--memory 5/class --seeds 1,2")
+
+
+def test_runs_of_several_memories_that_differ_in_more_are_told_by_what_it_is(tmp_path):
+    made = [*pair_of_pictures(tmp_path / "one"), *pair_of_pictures(tmp_path / "other", "9/class", net="resnet18")]
+    with pytest.raises(UsageError, match=r"ucir\+cwd at 5/class and at 9/class differs in net, too; make others with"):
+        draw("6", made, tmp_path)
+
+
+@pytest.mark.parametrize("given", [slice(0, 2), slice(2, 4)])
+def test_a_single_cell_of_the_heat_map_is_told_with_the_sweep_of_others_on_the_same_data(given, tmp_path):
+    with pytest.raises(UsageError, match=r"'runs: \[ucir\+cwd\+bdr\]' and 'grid: .* into grid.yaml, and") as error:
+        draw("5", pair_of_pictures(tmp_path)[given], tmp_path)
+    words = " ".join(of_sweep(error))
+    assert words.startswith(f"sweep grid.yaml {TYPED_OF_PICTURES} --order seed1993 --memory 5/class --herding dot")
+    assert words.endswith("--set stage.epochs=3 --seeds 1,2")
+    assert "bdr.m" not in words
 
 
 @pytest.mark.parametrize(

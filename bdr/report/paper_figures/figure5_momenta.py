@@ -16,6 +16,7 @@ from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
 from bdr.report.paper_figures.pairs import is_balanced, name_of
+from bdr.report.paper_figures.retyping import keeps_exemplars, sweep_for
 from bdr.report.plots import SHADES
 from bdr.report.protocols import settings_of
 
@@ -95,9 +96,13 @@ def too_few(runs: list[Run], chosen: dict[Cell, Group]) -> UsageError:
     found = "; ".join(f"m = {m:g}, m' = {other:g}" for m, other in chosen) or "none with BDR"
     example = next((run for run in runs if is_balanced(run)), runs[0])
     title = example.title if is_balanced(example) else f"{example.title}+bdr"
+    alike = [example, *(run for run in runs if run.title == example.title and run.protocol == example.protocol)]
+    memory = {} if keeps_exemplars(example) else {"memory": "20/class"}
+    command = sweep_for(["grid.yaml"], alike, title, memory, *DEFAULTS, "bdr.components")
     return UsageError(
-        f"figure 5 needs runs with BDR at several values of m and m', and there is {found}: make them with bdr sweep "
-        f"and a file of 'runs: [{title}]' and 'grid: {{bdr.m: [0.2, 0.6, 1], bdr.m_prime: [0.2, 0.6, 1]}}'"
+        f"figure 5 needs runs with BDR at several values of m and m', and there is {found}: write the two lines "
+        f"'runs: [{title}]' and 'grid: {{bdr.m: [0.2, 0.6, 1], bdr.m_prime: [0.2, 0.6, 1]}}' into grid.yaml, and make "
+        f"them with: {command}"
     )
 
 

@@ -9,19 +9,21 @@ import numpy as np
 
 from bdr.errors import UsageError
 from bdr.metrics import OverSeeds, spread
-from bdr.records import Run
+from bdr.records import Run, differences
 from bdr.report.groups import Group
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
 from bdr.report.paper_figures.drawing import Anchor, Asked, Drawing, Row
 from bdr.report.paper_figures.pairs import Pair, Side, name_of, pairs_of, panel_titles
-from bdr.report.protocols import rank
+from bdr.report.paper_figures.retyping import sweep_for
+from bdr.report.protocols import IN_A_WORD, rank
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ABOUT = "average accuracy against exemplars a class, without and with BDR, with the paper's numbers as hollow marks"
+NO_SCENARIO = ("memory", "order")  # facts in which runs of one curve may differ
 MOST_COLUMNS = 3  # as many as there are steps in the paper: a row a method
 NEEDS = "runs without and with BDR at two or more memories a class (--memory 5/class, 20/class, ...)"
 
@@ -84,22 +86,43 @@ def curves_and_points(panels: list[list[Pair]]) -> tuple[list[list[Pair]], list[
 
 
 def too_few_memories(pairs: list[Pair]) -> UsageError:
-    count = exemplars(pairs[0].run)
-    here = f"only {count} a class" if count is not None else f"a memory of {pairs[0].run.protocol.get('memory')}"
-    fewer = "20/class" if count == 5 else "5/class"
-    facts = f"--data {pairs[0].run.protocol.get('data')} --base {pairs[0].run.protocol.get('base')}"
-    command = f"bdr sweep {pairs[0].method} {pairs[0].method}+bdr {facts} --step {pairs[0].run.protocol.get('step')}"
-    return UsageError(
-        f"figure 6 needs runs at two or more memories a class, and {pairs[0].method} has {here}; make others with: "
-        f"{command} --memory {fewer}"
-    )
+    first = pairs[0]
+    others = [pair for pair in pairs if pair.method == first.method and memory_of(pair) != memory_of(first)]
+    if others:
+        both = f"at {memory_of(first)} and at {memory_of(others[0])}"
+        here = f"{first.method} {both} differs in {besides_memory(first, others[0])}, too"
+    elif (count := exemplars(first.run)) is not None:
+        here = f"{first.method} has only {count} a class"
+    else:
+        here = f"{first.method} has a memory of {memory_of(first)}"
+    return UsageError(f"figure 6 needs runs at two or more memories a class, and {here}; {how_to_make_others(first)}")
+
+
+def how_to_make_others(pair: Pair) -> str:
+    """Runs like these with another memory a class; where these have none to be set beside, with two."""
+    what = pair.without.runs[0].title, pair.balanced.runs[0].title
+    fewer, more = "5/class", "20/class"
+    memory = more if memory_of(pair) == fewer else fewer
+    again = f", the second time with --memory {more}," if exemplars(pair.run) is None else ""
+    runs = [*pair.balanced.runs, *pair.without.runs]  # the first has the settings of both
+    return f"make others{again} with: {sweep_for(what, runs, what[1], {'memory': memory})}"
+
+
+def memory_of(pair: Pair) -> str:
+    return str(pair.run.protocol.get("memory"))
+
+
+def besides_memory(one: Pair, other: Pair) -> str:
+    """`base, network`: what else keeps runs of two memories from being one curve."""
+    facts = [fact for fact in differences([one.run, other.run]) if fact not in NO_SCENARIO]
+    return ", ".join(IN_A_WORD.get(fact, fact.replace("_", " ")) for fact in facts)
 
 
 def scenarios(pairs: list[Pair]) -> list[list[Pair]]:
     """Pairs that differ in the memory alone, smallest first; a panel each, those of a method together."""
     found: dict[str, list[Pair]] = {}
     for pair in pairs:
-        facts = {fact: value for fact, value in pair.run.protocol.items() if fact not in ("memory", "order")}
+        facts = {fact: value for fact, value in pair.run.protocol.items() if fact not in NO_SCENARIO}
         found.setdefault(json.dumps([pair.method, facts], sort_keys=True, default=str), []).append(pair)
     panels = [sorted(each, key=lambda pair: rank(exemplars(pair.run))) for each in found.values()]
     return sorted(panels, key=lambda panel: panel[0].method)

@@ -50,12 +50,28 @@ def is_of(option: Sequence[str], names: Sequence[str], settings: Sequence[str]) 
 
 def command_for(run: Run, title: str | None = None, *options: str) -> str:
     """What to type for a run like this one, of another method or with further options."""
-    given = facts_typed(run)
-    if title is not None and not keeps_exemplars(run):  # as another method can only be that keeps none, or all
-        given.pop("memory", None)
+    another = title is not None and not keeps_exemplars(run)  # as only a method can be that keeps none, or all
+    typed = options_like(run, title or run.title, without=("memory",) if another else ())
+    return shlex.join(["bdr", "run", title or run.title, *typed, *options])
+
+
+def sweep_for(what: Sequence[str], runs: Sequence[Run], title: str, changed: dict[str, Any], *without: str) -> str:
+    """What to type for a sweep of runs like the first of these, over their seeds, with some options changed.
+
+    `without` are settings that are left to the sweep.
+    """
+    typed = options_like(runs[0], title, (*changed, *without))
+    seeds = ",".join(str(seed) for seed in sorted({run.seed for run in runs}))
+    now = [word for name, value in changed.items() for word in (f"--{name}", str(value))]
+    return shlex.join(["bdr", "sweep", *what, *typed, *now, "--seeds", seeds])
+
+
+def options_like(run: Run, title: str, without: Sequence[str] = ()) -> list[str]:
+    """All that is typed for a run like this one, but for some options and settings."""
+    given = {name: value for name, value in facts_typed(run).items() if name not in without}
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     uneven = ["--uneven"] if (run.info.get("config") or {}).get("uneven") else []
-    return shlex.join(["bdr", "run", title or run.title, *words, *uneven, *_carried(run, title or run.title), *options])
+    return [*words, *uneven, *_carried(run, title, without)]
 
 
 def facts_typed(run: Run) -> dict[str, Any]:
@@ -67,7 +83,7 @@ def facts_typed(run: Run) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None and value != plain.get(name)}
 
 
-def _carried(run: Run, title: str) -> list[str]:
+def _carried(run: Run, title: str, without: Sequence[str]) -> list[str]:
     """`--set ucir.eta=5`: what a run was given for its images, the parts of a title and the training of its method."""
     config = run.info.get("config") or {}
     owners = [part.rpartition(":")[2] for part in (*title.split("+"), str(config.get("net")))]
@@ -77,7 +93,8 @@ def _carried(run: Run, title: str) -> list[str]:
     trained = {name: value for name, value in settings_of(run).items() if name in TRAINED}
     same = title.split("+")[0] == run.title.split("+")[0]
     told = of_images | of_parts | (trained if same else {})
-    return [word for name, value in told.items() for word in ("--set", f"{name}={_as_typed(value)}")]
+    kept = {name: value for name, value in told.items() if name not in without}
+    return [word for name, value in kept.items() for word in ("--set", f"{name}={_as_typed(value)}")]
 
 
 def _as_typed(value: Any) -> str:
