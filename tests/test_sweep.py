@@ -583,9 +583,9 @@ def test_only_what_ends_wants_a_time_to_end_by(tmp_path):
 # What is shown
 
 
-def drawn(table):
+def drawn(table, width=120):
 
-    console = Console(file=io.StringIO(), width=120)
+    console = Console(file=io.StringIO(), width=width)
     console.print(table)
     return console.file.getvalue()
 
@@ -593,19 +593,34 @@ def drawn(table):
 def test_the_live_table_says_how_far_each_run_is(tmp_path):
     runs, crew = acted(tmp_path, "aa-----", jobs=2)
     crew.step()
+    assert "waits for #1" in drawn(live_table(crew, rows=4))
     record(runs[0], phases=1)
     (runs[0].path / "epochs.jsonl").write_text(
         3 * '{"phase": 0, "stage": "main", "images_per_second": 3.0, "seconds": 3.0}\n'
     )
     shown = drawn(live_table(crew, rows=4))
     assert "7 runs: 2 running, 5 waiting" in shown
-    assert "waits for a first phase" in shown
     cells = next(line for line in shown.splitlines() if "run0" in line).replace("│", " ").split()
-    assert cells == ["run0", "1", "running", "1", "of", "0..1", "50.00", "3", "0:03"]
+    assert cells == ["1", "run0", "1", "running", "1", "of", "0..1", "50.00", "3", "0:03"]
     assert "and 3 more" in shown
     (tmp_path / ".shared" / "a").mkdir(parents=True)
     crew.step()
-    assert "waits for a first phase" not in drawn(live_table(crew, rows=4))
+    assert "waits for" not in drawn(live_table(crew, rows=4))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_on_a_narrow_terminal_only_the_names_of_runs_are_wrapped_and_between_words(width, tmp_path):
+    runs, crew = acted(tmp_path, "aa-", jobs=1)
+    runs = [replace(run, label="ucir+cwd+bdr memory=5/class bdr.m=0.5", seed=1993) for run in runs]
+    crew = Acted(runs, 1, tmp_path, {}, lambda text: None)
+    crew.step()
+    tables = live_table(crew, 9, width), list_table(runs, width)
+    for shown in (drawn(table, width) for table in tables):
+        assert {"ucir+cwd+bdr", "memory=5/class", "bdr.m=0.5", "state", "1993"} <= set(shown.split())
+        assert max(map(len, shown.splitlines())) <= width
+        assert len(shown.splitlines()) <= 3 * 3 + 5
+    assert "waits for #1" in drawn(tables[0], width)
+    assert ("folder" in drawn(tables[1], width)) == (width == 140)
 
 
 def test_the_live_table_and_the_list_tell_accuracy_by_the_readout_of_the_method(tmp_path):

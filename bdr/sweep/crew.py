@@ -38,6 +38,7 @@ class Crew:
     ) -> None:
         # What has been begun comes first: it goes on where it stands, and others may wait for its first phase.
         self.runs = sorted(runs, key=lambda run: not run.begun)
+        self.numbers = {run: number for number, run in enumerate(runs, 1)}  # as a dry run lists them
         self.jobs, self.logs, self.environment, self.tell, self.sort_out = jobs, logs, environment, tell, sort_out
         self.states = {run: "already done" if run.done else "waiting" for run in self.runs}
         self.children: dict[Planned, subprocess.Popen[bytes]] = {}
@@ -73,18 +74,19 @@ class Crew:
         if self.jobs > 1:
             waiting = sorted(waiting, key=lambda run: not run.begun and has_first_phase(run))
         for run in sorted(waiting, key=lambda run: run in self.late):
-            if self.is_held(run):
+            if self.holder_of(run):
                 self.states[run] = "held"
             elif self.has_room:
                 self.start(run)
             elif self.states[run] == "held":
                 self.states[run] = "waiting"
 
-    def is_held(self, run: Planned) -> bool:
-        """Another run is just training the first phase that this one can take from it."""
+    def holder_of(self, run: Planned) -> Planned | None:
+        """The run that is just training the first phase that this one can take from it."""
         if run.shared is None or run.begun or has_first_phase(run):
-            return False
-        return any(other.shared == run.shared and not first_phase_over(other) for other in self.children)
+            return None
+        alike = (other for other in self.children if other.shared == run.shared and other is not run)
+        return next((other for other in alike if not first_phase_over(other)), None)
 
     def log_of(self, run: Planned) -> Path:
         return self.logs / ("-".join(run.path.parts[-3:]) + ".log")

@@ -19,7 +19,7 @@ from bdr.sweep.crew import WAITING, Crew
 from bdr.sweep.grid import grids_of, wishes_of
 from bdr.sweep.limit import Limit
 from bdr.sweep.plan import Planned, plan_sweep
-from bdr.sweep.view import Lines, failures_table, list_table, view
+from bdr.sweep.view import Lines, failures_table, folders_untold, list_table, view
 from bdr.sweep.work import time_note
 from bdr.terminal import Conditions, command_line, out, print_comparison, say, stoppable, tell
 
@@ -50,7 +50,9 @@ def run_sweep(what: Sequence[str], asked: Asked, conditions: Conditions, *, dry_
 
 def say_what_is_to_do(planned: Sequence[Planned], conditions: Conditions) -> None:
     jobs = checked_jobs(conditions.jobs, any(run.cuda for run in planned))
-    out.print(list_table(planned))
+    out.print(list_table(planned, out.width))
+    if where := folders_untold(conditions.runs, out.width):
+        say(where)
     say(time_note(planned, conditions.runs, jobs))
 
 

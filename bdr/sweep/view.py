@@ -5,26 +5,30 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, JustifyMethod
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from bdr.display import clock, duration
-from bdr.errors import BdrError
+from bdr.errors import BdrError, shortened
 from bdr.records import Run, work_of
 from bdr.sweep.crew import WAITING, Crew, has_first_phase
 from bdr.sweep.plan import Planned
 from bdr.sweep.work import images_left, in_millions, seconds_left, sharing
 
-COLUMNS = ("run", "seed", "state", "phase", "accuracy", "images/s", "left")
-WHOLE = ("run", "images")  # what is read across lines
+COLUMNS = ("#", "run", "seed", "state", "phase", "accuracy", "images/s", "left")
+ON_WIDE_TERMINALS = {"images/s": 80, "accuracy": 70}  # columns that others need the room of, and from which width on
 COLUMNS_OF_LIST = ("#", "run", "seed", "state", "first phase", "images", "folder")
+FOLDERS_FROM = 110  # columns of a terminal, of which the list has some for folders
+NUMBERS = ("#", "seed", "phase", "accuracy", "images/s", "left", "images")
+WRAPPED = ("run", "first phase", "the last line of its log", "log")  # the rest is short, and read whole
 LONGEST_WORDS = 160  # of a failure in the table; the log has all of it
-SAID = {"held": "waits for a first phase", "elsewhere": "in another process"}
 
 
 class Progress(NamedTuple):
@@ -97,31 +101,41 @@ class LiveTable(Lines):
 
     def update(self, crew: Crew) -> None:
         if self.is_time:
-            self.live.update(live_table(crew, max(3, self.console.height - 8)), refresh=True)
+            table = live_table(crew, max(3, self.console.height - 9), self.console.width)
+            self.live.update(table, refresh=True)
 
 
 def view(console: Console) -> Lines:
     return LiveTable(console) if console.is_terminal else Lines(console)
 
 
-def new_table(title: str, columns: Sequence[str], numbers: Sequence[str] = ()) -> Table:
-    table = Table(title=Text(title))
+def new_table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, padding=0)
     for column in columns:
-        whole = column in WHOLE
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold", no_wrap=whole)
+        justify: JustifyMethod = "right" if column in NUMBERS else "left"
+        table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in WRAPPED)
     return table
 
 
-def live_table(crew: Crew, rows: int) -> Table:
+def live_table(crew: Crew, rows: int, width: int = FOLDERS_FROM) -> Table:
     """Running first, then failed, then to come; done ones are a number in the title."""
     shown = [*crew.of_state("running"), *crew.of_state("failed", "stopped", "left out"), *crew.of_state(*WAITING)]
-    table = new_table(counts(crew), COLUMNS, ("seed", "phase", "accuracy", "images/s", "left"))
+    columns = [column for column in COLUMNS if width >= ON_WIDE_TERMINALS.get(column, 0)]
+    table = new_table(counts(crew), columns)
     for run in shown[:rows]:
-        state = SAID.get(crew.states[run], crew.states[run])
-        table.add_row(*(Text(cell) for cell in (run.label, str(run.seed), state, *progress_of(run))))
+        about = str(crew.numbers[run]), run.label, str(run.seed), state_in(crew, run), *progress_of(run)
+        cells = dict(zip(COLUMNS, about, strict=True))
+        table.add_row(*(Text(cells[column]) for column in columns))
     if len(shown) > rows:
         table.caption = f"and {len(shown) - rows} more"
     return table
+
+
+def state_in(crew: Crew, run: Planned) -> str:
+    if crew.states[run] != "held":
+        return crew.states[run]
+    holder = crew.holder_of(run)
+    return f"waits for #{crew.numbers[holder]}" if holder else "waiting"
 
 
 def counts(crew: Crew) -> str:
@@ -133,15 +147,23 @@ def counts(crew: Crew) -> str:
     return f"{len(crew.runs)} runs: {told}" + (f"; about {duration(seconds)} left" if seconds else "")
 
 
-def list_table(runs: Sequence[Planned]) -> Table:
+def list_table(runs: Sequence[Planned], width: int = FOLDERS_FROM) -> Table:
     """What a sweep would do."""
     todo = sum(not run.done for run in runs)
-    table = new_table(f"{len(runs)} runs, {todo} to do", COLUMNS_OF_LIST, ("#", "images"))
+    columns = COLUMNS_OF_LIST if width >= FOLDERS_FROM else COLUMNS_OF_LIST[:-1]
+    table = new_table(f"{len(runs)} runs, {todo} to do", columns)
     for number, run in enumerate(runs, 1):
         images = "" if run.done else in_millions(sum(images_left(run, runs)))
         about = str(number), run.label, str(run.seed), state_of(run), first_phase_of(run, runs), images
-        table.add_row(*map(Text, (*about, "/".join(run.path.parts[-3:]))))
+        table.add_row(*map(Text, (*about, "/".join(run.path.parts[-3:]))[: len(columns)]))
     return table
+
+
+def folders_untold(runs: Path, width: int) -> str | None:
+    """Where runs go, for who does not see it in the list."""
+    if width >= FOLDERS_FROM:
+        return None
+    return f"Each run has a folder of its own in {runs}; with COLUMNS={FOLDERS_FROM} set, the list has them."
 
 
 def state_of(run: Planned) -> str:
@@ -159,7 +181,7 @@ def first_phase_of(run: Planned, runs: Sequence[Planned]) -> str:
     first, *others = [runs.index(other) + 1 for other in sharing(run, runs)] or [runs.index(run) + 1]
     if runs[first - 1] is not run:
         return f"as {first}"
-    return f"trained, also for {', '.join(map(str, others))}" if others else "trained"
+    return f"trained, also for {shortened(others)}" if others else "trained"
 
 
 def failures_table(crew: Crew) -> Table:
