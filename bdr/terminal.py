@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -13,13 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from bdr.errors import UsageError
+from bdr.errors import BdrError, UsageError
 
 if TYPE_CHECKING:
     from bdr.report import Comparison
     from bdr.report.sheets import Sheet
 
-out = Console(highlight=False, emoji=False)  # `bad:Boom` is a name
+
+class Output(Console):
+    """Says so where nobody reads any more: who trains is to say how to go on, and rich would leave without a word."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail at the end
+        raise BrokenPipeError("nobody reads the output any more")
+
+
+out = Output(highlight=False, emoji=False)  # `bad:Boom` is a name
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
@@ -56,6 +67,15 @@ def stoppable() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def needs_a_reader(go_on: Callable[[], str]) -> Iterator[None]:
+    """Inside, output that nobody reads any more (`| head -1`) ends what is done, in a sentence."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise BdrError(f"stopped, since nobody reads the output any more; {go_on()}") from None
 
 
 def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:

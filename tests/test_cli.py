@@ -136,6 +136,17 @@ def from_a_shell(tmp_path_factory):
     return said, folder
 
 
+def test_a_run_whose_output_nobody_reads_any_more_says_how_to_go_on(tmp_path):
+    command = [sys.executable, "-m", "bdr.cli", "run", "ucir", *SHORT, "--out", "run"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes, env={**os.environ, "OMP_NUM_THREADS": "1"}) as run:
+        assert "ucir: 2 phases" in run.stdout.readline()
+        run.stdout.close()
+        said = run.stderr.read()
+    assert run.returncode == 1
+    assert said.splitlines()[-1] == "bdr: stopped, since nobody reads the output any more; go on with: bdr resume run"
+
+
 def test_a_run_in_a_shell_leaves_a_plain_directory(from_a_shell):
     said, folder = from_a_shell
     run = only_run_below(folder)

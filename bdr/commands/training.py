@@ -16,9 +16,9 @@ from bdr.planning.assemble import plan_run
 from bdr.planning.begun import refuse_beginning
 from bdr.planning.extension import plan_extension
 from bdr.planning.plan import Plan
-from bdr.records import Run
+from bdr.records import Run, is_begun
 from bdr.records.speed import finished_runs
-from bdr.terminal import command_line, out, stoppable, tell
+from bdr.terminal import command_line, needs_a_reader, out, stoppable, tell
 
 
 def configurations(
@@ -98,10 +98,14 @@ def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
 def train(plan: Plan) -> api.Result:
     """Runs a plan on the terminal, and shows what came of it."""
     listener = display(out)
-    with stoppable() as stopping, closing(listener):
+    with needs_a_reader(lambda: how_to_go_on(plan.experiment.path)), stoppable() as stopping, closing(listener):
         result = api.execute(plan, listener, stopping, command_line())
     show_result(result.path)
     return result
+
+
+def how_to_go_on(path: Path) -> str:
+    return f"go on with: bdr resume {path}" if is_begun(path) else "type the same command again"
 
 
 def show_result(path: Path) -> None:
@@ -123,7 +127,7 @@ class closing:
 
 def resume_run(path: Path, places: Mapping[str, Any]) -> None:
     listener = display(out)
-    with stoppable() as stopping, closing(listener):
+    with needs_a_reader(lambda: how_to_go_on(path)), stoppable() as stopping, closing(listener):
         api.resume(path, listener=listener, stopping=stopping, **places)
     show_result(path)
 

@@ -21,7 +21,7 @@ from bdr.sweep.limit import Limit
 from bdr.sweep.plan import Planned, plan_sweep
 from bdr.sweep.view import Lines, failures_table, folders_untold, list_table, view
 from bdr.sweep.work import time_note
-from bdr.terminal import Conditions, command_line, out, print_comparison, say, stoppable, tell
+from bdr.terminal import Conditions, command_line, needs_a_reader, out, print_comparison, say, stoppable, tell
 
 PAUSE = 0.2  # seconds between two looks at the runs
 GRACE = 60.0  # seconds that runs have for saving themselves
@@ -63,7 +63,8 @@ def train_all(planned: Sequence[Planned], conditions: Conditions, end: float) ->
     at_once = min(jobs, sum(not run.done for run in planned))
     others, only = side_by_side(), conditions.only_what_ends
     limit = Limit(end, max(others, at_once), conditions.runs, only, others)
-    with stoppable() as stopping, view(out) as lines:
+    again = f"go on by typing the same again: {command_line()}"
+    with needs_a_reader(lambda: again), stoppable() as stopping, view(out) as lines:
         surroundings = environment(jobs, at_once, cuda)
         crew = Crew(planned, jobs, logs_folder(conditions.runs), surroundings, lines.tell, limit.sort_out)
         say_what_is_done(crew, lines)
