@@ -8,6 +8,7 @@ import pytest
 from directories import make_run
 from test_cli import typed
 
+from bdr.records import RunWriter
 from bdr.report import gather
 
 LOOKS = {
@@ -99,6 +100,19 @@ def test_runs_without_a_finished_phase_are_listed_in_natural_order(folder):
     assert [line.split()[1] for line in listed.splitlines()] == ["ucir", "ucir", "ucir+bdr"]
     assert "young  ucir seed 1993: stopped in phase 0, or still in it; go on with: bdr resume" in listed
     assert "ucir-1993  ucir seed 1993: done, " in listed
+
+
+def test_a_run_that_failed_is_listed_with_what_its_log_says_until_it_goes_on(tmp_path):
+    for name, phases in (("young", 0), ("older", 2)):
+        make_run(tmp_path / name, phases=phases, done=False)
+        RunWriter(tmp_path / name / "ucir-1993").log("failed: BdrError: the loss is nan in phase 2")
+    _, listed, _ = typed("list", "runs", "--runs", tmp_path)
+    said = "failed: BdrError: the loss is nan in phase 2; try again with: bdr resume"
+    assert f"young/ucir-1993  ucir seed 1993: {said} {tmp_path / 'young' / 'ucir-1993'}" in listed
+    assert f" %; {said} {tmp_path / 'older' / 'ucir-1993'}" in listed
+    RunWriter(tmp_path / "young" / "ucir-1993").log("there is no checkpoint: the run begins anew")
+    _, listed, _ = typed("list", "runs", "--runs", tmp_path)
+    assert "young/ucir-1993  ucir seed 1993: stopped in phase 0, or still in it; go on with: bdr resume" in listed
 
 
 def test_what_a_run_has_recorded_before_its_first_phase_is_finished_is_logged(folder):

@@ -15,6 +15,7 @@ from rich.table import Table
 from bdr.commands.looking import gathered
 from bdr.errors import BdrError, UsageError
 from bdr.records import Run, find_runs
+from bdr.records.log import failure_of
 from bdr.terminal import err, out, say
 
 
@@ -57,11 +58,14 @@ def first_paragraph(thing: Any) -> str:
 
 
 def about_run(run: Run) -> str:
+    name, failure = f"{run.title} seed {run.seed}", "" if run.done else failure_of(run.path)
+    failed = f"failed: {failure}; try again with: bdr resume {run.path}" if failure else ""
     if not run.phases:
-        return f"{run.title} seed {run.seed}: stopped in phase 0, or still in it; go on with: bdr resume {run.path}"
+        stopped = f"stopped in phase 0, or still in it; go on with: bdr resume {run.path}"
+        return f"{name}: {failed or stopped}"
     state = "done" if run.done else f"{len(run.phases)}/{len(run.info['phases'])} phases"
     last = "" if run.last_accuracy is None else f", {run.last_accuracy:.2f} %"
-    return f"{run.title} seed {run.seed}: {state}{last}"
+    return f"{name}: {'; '.join(part for part in (f'{state}{last}', failed) if part)}"
 
 
 def examine() -> None:

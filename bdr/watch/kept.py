@@ -13,11 +13,12 @@ import numpy as np
 from bdr.errors import BdrError
 from bdr.metrics import Summarised, summary
 from bdr.records import Run, open_whole
+from bdr.records.log import last_line
 from bdr.report.protocols import protocol_titles
 from bdr.watch.curves import destruction_curves, loss_curve, rounded
 from bdr.watch.epochs import Progress, columns, progress_of
 from bdr.watch.folders import Look, leads_outside
-from bdr.watch.state import last_line, quiet_after, state_of
+from bdr.watch.state import quiet_after, state_of
 
 # what reading a file of somebody else's making may raise, besides what the reader finds by itself
 STRANGE = (BdrError, OSError, KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError)

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from bdr.records.log import failure_in
 from bdr.watch.folders import Look
 
 LEAST_QUIET = 60.0  # seconds without a sign of life after which a run is taken to have stopped
 BEFORE_FIRST = 600.0  # the same before its first epoch: data are read, kernels compiled
 PATIENCE = 3.0  # times its last epoch, or the time between two checkpoints
-TAIL = 8000  # bytes of a log that its last line is looked for in
 STOPPED = "stopped on request"
-FAILED = "failed: "
-
-
-def last_line(file: Path) -> str:
-    """The last line of a log; nothing where there is none."""
-    try:
-        with file.open("rb") as log:
-            log.seek(max(0, file.stat().st_size - TAIL))
-            lines = log.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1].strip() if lines else ""
-
-
-def failure_in(line: str) -> str:
-    """What a run failed with, where this line of its log, after the time, says that it did."""
-    words = line.partition(" ")[2]
-    return words.removeprefix(FAILED) if words.startswith(FAILED) else ""
 
 
 def quiet_after(begun: bool, last_epoch: float, checkpoint_every: float) -> float:
