@@ -83,7 +83,9 @@ def test_the_same_runs_give_the_same_files_of_each_format_with_their_letters_ins
 
 def test_a_file_name_tells_its_format_and_anything_else_is_a_folder(tmp_path):
     assert place_of(tmp_path / "a.pdf", "4", None) == (tmp_path / "a", ("pdf",))
-    assert place_of(tmp_path / "a.pdf", "4", "svg,png") == (tmp_path / "a", ("svg", "png"))
+    assert place_of(tmp_path / "a.pdf", "4", "svg,pdf") == (tmp_path / "a", ("svg", "pdf"))
+    with pytest.raises(UsageError, match=r"--format svg,png and '.*a.pdf' do not agree: .* type --out .*a.svg$"):
+        place_of(tmp_path / "a.pdf", "4", "svg,png")
     assert place_of(tmp_path / "v1.2", "4", "png") == (tmp_path / "v1.2" / "figure-4", ("png",))
     for out, formats, message in (("a.jpg", None, "no format 'jpg'"), ("b", "pdf,gif", "no format 'gif'")):
         with pytest.raises(UsageError, match=message):

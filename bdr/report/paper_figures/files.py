@@ -41,6 +41,11 @@ def place_of(out: Path, name: str, formats: str | None) -> tuple[Path, tuple[str
             raise UsageError(f"{out} is a file and no picture: name a folder, or a file such as {out.stem}.pdf")
         return out / (f"figure-{name}" if name.isdigit() else name), formats_of(formats)
     chosen = formats_of(ending if formats is None else formats)
+    if ending not in chosen:
+        raise UsageError(
+            f"--format {','.join(chosen)} and '{out}' do not agree: leave out one of them, or type --out "
+            f"{out.with_suffix('.' + chosen[0])}"
+        )
     return out.with_suffix(""), chosen
 
 
