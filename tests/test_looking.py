@@ -102,6 +102,21 @@ def test_runs_without_a_finished_phase_are_listed_in_natural_order(folder):
     assert "ucir-1993  ucir seed 1993: done, " in listed
 
 
+def test_a_run_whose_steps_are_damaged_is_shown_without_its_destruction(tmp_path):
+    path = make_run(tmp_path).path
+    (path / "steps.npz").write_bytes(b"no arrays")
+    code, shown, said = typed("show", path)
+    assert code == 0
+    assert "Average " in shown
+    assert f"warning: {path / 'steps.npz'} is damaged: " in said
+    assert said.endswith(f"; {path} is told without its destruction: put back a copy of the file\n")
+    values = json.loads(typed("show", path, "--json")[1])["groups"][0]["values"]
+    assert values["destruction_peak"]["mean"] is None
+    assert values["average"]["n"] == 1
+    (path / "checkpoint").mkdir()
+    assert str(path / "checkpoint") not in typed("clean", path)[1]
+
+
 def test_a_run_that_failed_is_listed_with_what_its_log_says_until_it_goes_on(tmp_path):
     for name, phases in (("young", 0), ("older", 2)):
         make_run(tmp_path / name, phases=phases, done=False)

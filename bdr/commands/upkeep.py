@@ -104,7 +104,7 @@ def removable(runs: Path) -> list[Path]:
     """Checkpoints of finished runs, shared first phases, and what a killed process left half-written."""
     if not runs.is_dir():
         raise UsageError(f"there is no folder '{runs}'; name the one that the runs are in: bdr clean DIR")
-    finished = [run.path for run in find_runs(runs)[0] if run.done]
+    finished = [run.path for run in find_runs(runs)[0] if run.done and not run.steps_lost]
     checkpoints = [path / "checkpoint" for path in finished if (path / "checkpoint").is_dir()]
     partial = [file for path in finished for file in path.glob("*.partial")]
     return checkpoints + partial + [path for path in (runs / ".shared").glob("*") if path.is_dir()]

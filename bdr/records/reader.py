@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ class Run:
     info: dict[str, Any]
     phases: list[dict[str, Any]]
     done: bool
+    steps_lost: bool = field(default=False, kw_only=True)  # they are damaged, and passed over
     computed: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what takes long, by its name
 
     @classmethod
@@ -152,7 +153,7 @@ class Run:
 
     @cached_property
     def _step_rows(self) -> np.ndarray:
-        return STEPS.read(self.path)
+        return STEPS.unpack({}) if self.steps_lost else STEPS.read(self.path)
 
     @cached_property
     def _analysis_rows(self) -> np.ndarray:
@@ -204,6 +205,12 @@ def open_uncut(path: Path) -> Run:
 
 def open_whole(path: Path, begun: bool = False) -> Run:
     """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
+    run = open_but_for_steps(path, begun)
+    _ = run._step_rows
+    return run
+
+
+def open_but_for_steps(path: Path, begun: bool = False) -> Run:
     run = open_uncut(path)
     if not run.phases and not begun:
         raise BdrError(f"no finished phase yet; go on with: bdr resume {path}")
@@ -217,8 +224,19 @@ def open_whole(path: Path, begun: bool = False) -> Run:
         raise damaged(path / "run.json", "distillation is the name of a term, or null")
     if not _are_settings(run.info.get("settings", {})):
         raise damaged(path / "run.json", "settings are those of each part, by name")
-    _ = run.epochs, run._step_rows
+    _ = run.epochs
     return run
+
+
+def open_for_report(path: Path, begun: bool = False) -> tuple[Run, list[str]]:
+    """Open a run as a whole; where its steps alone are damaged, all is told but its destruction, with a warning."""
+    run = open_but_for_steps(path, begun)
+    try:
+        _ = run._step_rows
+    except BdrError as error:
+        warning = f"{error}; {path} is told without its destruction: put back a copy of the file"
+        return replace(run, steps_lost=True), [warning]
+    return run, []
 
 
 def _are_settings(value: Any) -> bool:
@@ -233,6 +251,8 @@ def by_name(settings: Mapping[str, Any]) -> dict[str, Any]:
 def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
     """All runs at or below a folder, and a warning for each that is damaged, empty or has no phase yet: it is skipped.
 
+    One of which only the steps are damaged is not, but is warned of.
+
     With `begun`, a run that has no phase yet is found like any other.
     """
     if not Path(root).is_dir():
@@ -243,7 +263,9 @@ def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
             empty += [folder] * is_left_empty(folder, names)
             continue
         try:
-            runs.append(open_whole(folder, begun))
+            run, said = open_for_report(folder, begun)
+            runs.append(run)
+            warnings += said
         except (BdrError, OSError) as error:
             warnings.append(f"skipped {folder}: {error}")
     return runs, [*warnings, *(f"skipped {folder}: {LEFT_EMPTY}" for folder in empty)]
