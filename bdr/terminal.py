@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -95,7 +96,7 @@ def print_sheets(sheets: Sequence[Sheet]) -> None:
     for table in as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
         out.print(table, crop=False)
     for note in sheets[-1].notes:
-        out.print(note, markup=False, overflow="ignore", crop=False)  # a path is whole, however long
+        say(fill(note, out.width, break_long_words=False, break_on_hyphens=False))  # a path is whole, however long
 
 
 @dataclass(frozen=True)

@@ -258,7 +258,7 @@ def test_the_command_by_hand_is_the_same_run(monkeypatch):
         return SimpleNamespace(notes=())
 
     monkeypatch.setattr(commands, "plan_run", plan_run)
-    monkeypatch.setattr(commands, "train", lambda *_: None)
+    monkeypatch.setattr(commands, "train", lambda *_: SimpleNamespace(path=None))
     from typer.testing import CliRunner
 
     from bdr.cli import app
