@@ -25,7 +25,7 @@ from bdr.planning.describe import shared_facts
 from bdr.planning.loading import image_shape
 from bdr.planning.parts import scale_setting
 from bdr.planning.plan import Plan
-from bdr.planning.rereading import classes_known, found_again, other_tests, read_again
+from bdr.planning.rereading import classes_known, exemplars_told, found_again, other_tests, read_again
 from bdr.records import Extends, Run, kept_phase, model_checksum, open_whole, other_code, other_library
 from bdr.scenario import split_evenly
 from bdr.types import Stage
@@ -232,7 +232,7 @@ def exemplars_of(run: Run, state: State, plan: Plan, data: DataSet) -> Found:
             "(phase-NN/exemplars.json): train it again with this version into another folder, and extend that"
         )
     names = classes_known(run)
-    found = find(plan.learner.train, [[Kept(**each) for each in told["exemplars"][name]] for name in names])
+    found = find(plan.learner.train, exemplars_told(run, told))
     if found.missing:
         refuse_missing(run, plan, data, names, found.missing)
     return found

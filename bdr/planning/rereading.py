@@ -12,7 +12,7 @@ import torch
 
 from bdr.configuration.config import Config, changed, short
 from bdr.configuration.overrides import with_setting
-from bdr.data.exemplars import checksums_of_classes
+from bdr.data.exemplars import Kept, checksums_of_classes
 from bdr.data.images import DataSet
 from bdr.data.pictures import EmptyFolder, name_of, test_folders
 from bdr.data.store import Store
@@ -100,6 +100,11 @@ def tested_on_others(run: Run, test: Store, names: Sequence[str]) -> list[str]:
 def classes_known(run: Run) -> list[str]:
     """In order of arrival."""
     return list(run.info["classes"][: run.phases[-1]["seen"]])
+
+
+def exemplars_told(run: Run, told: dict[str, Any]) -> list[list[Kept]]:
+    """Of each class that a run knows, from what it recorded of them."""
+    return [[Kept(**each) for each in told["exemplars"][name]] for name in classes_known(run)]
 
 
 def plan_of(path: Path, data: DataSet | None = None, weights: str | Path | None = None, **fields: Any) -> Plan:

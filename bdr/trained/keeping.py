@@ -18,7 +18,7 @@ from bdr.data.store import Store
 from bdr.errors import UsageError, shortened
 from bdr.planning.extension import finished, refuse_lost_classes
 from bdr.planning.loading import store_of
-from bdr.planning.rereading import classes_known, found_again, other_tests, read_again
+from bdr.planning.rereading import classes_known, exemplars_told, found_again, other_tests, read_again
 from bdr.records import Run
 
 Files = Mapping[str, Sequence[str]]  # names of pictures, by class
@@ -90,7 +90,7 @@ def recorded_exemplars(run: Run) -> list[list[Kept]]:
             f"{run.path} recorded no exemplars (phase-NN/exemplars.json): '{run.title}' keeps none, or it was made "
             "before runs recorded them"
         )
-    return [[Kept(**each) for each in told["exemplars"][name]] for name in classes_known(run)]
+    return exemplars_told(run, told)
 
 
 def exemplar_files(run: Run, data: DataSet, told: Sequence[Sequence[Kept]]) -> Files:
