@@ -4,7 +4,7 @@ import pytest
 import torch
 from runs import lines, train
 
-GROWING = ("der", "simple-der", "rpsnet", "dytox", "l2p", "dualprompt", "ucir+aanet")
+GROWING = ("der", "simple-der", "rpsnet", "dytox", "l2p", "dualprompt", "ucir+aanet", "ucir+cwd+tade")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
