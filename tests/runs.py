@@ -38,7 +38,7 @@ SETTINGS = {"stage.epochs": 2, "stage.batch": 32}
 LONG = {"bic": "correction", "der": "balanced", "dytox": "balanced", "podnet": "balanced", "simple-der": "balanced"}
 TIMES = {"seconds", "images_per_second"}
 CHILDREN = multiprocessing.get_context("forkserver")  # torch is imported once; no child inherits a thread
-CHILDREN.set_forkserver_preload(["bdr.commands.training", "bdr.report", "torch._dynamo", "sklearn.datasets", "pytest"])
+CHILDREN.set_forkserver_preload(["bdr.commands.training", "bdr.report", "torch._dynamo", "pytest"])
 
 
 # Methods and nets of one's own

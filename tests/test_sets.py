@@ -12,6 +12,7 @@ import unicodedata
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,8 +98,25 @@ def test_the_statistics_of_digits_are_those_of_its_training_images():
     assert digits.std == pytest.approx(std, abs=1e-4)
 
 
+def test_digits_are_those_of_scikit_learn_which_is_not_imported_for_them():
+    from sklearn.datasets import load_digits
+
+    code = "import sys, bdr.data.sets as sets; sets.digits(); print(*{'sklearn', 'scipy'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert said.stdout.split() == []
+    theirs, found = load_digits(return_X_y=True), sets.handwritten()
+    assert all(np.array_equal(here, there) for here, there in zip(found, theirs, strict=True))
+
+
+def test_digits_that_scikit_learn_keeps_elsewhere_are_asked_of_it(monkeypatch, tmp_path):
+    known = sets.handwritten()
+    moved = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(sets, "find_spec", lambda name: moved)
+    assert all(np.array_equal(*both) for both in zip(sets.handwritten(), known, strict=True))
+
+
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch):
-    without(monkeypatch, "sklearn")
+    monkeypatch.setattr(sets, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'bdr\[digits\]'"):
         sets.digits()
 
