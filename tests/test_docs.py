@@ -25,6 +25,7 @@ from bdr.data import DATASETS
 from bdr.data.augment import Augment
 from bdr.methods import METHODS
 from bdr.nets import NETS
+from bdr.paper.mapping import recipe_of
 from bdr.paper.table import write_table
 from bdr.planning.checked import stages_of
 from bdr.plugins import PLUGINS
@@ -209,6 +210,11 @@ def rows_below(page, heading):
     lines = [line for line in section(page, heading).splitlines() if line.startswith("| ")]
     cells = [[cell.strip().replace("`", "") for cell in line.split("|")[1:-1]] for line in lines]
     return [row for row in cells if row[0] not in ("setting", "data", "term", "here")]
+
+
+def test_the_page_of_reproduce_names_the_recipe_that_aanets_rows_are_run_by():
+    rows = {row[0]: row[1] for row in rows_below(DOCS / "commands" / "reproduce.md", "## Protocols")}
+    assert rows["AANet in these"].startswith(f"the recipe {recipe_of('T4', 'ucir+aanet')[0]}:")
 
 
 def training(name, data):
