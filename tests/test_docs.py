@@ -217,6 +217,12 @@ def test_the_page_of_reproduce_names_the_recipe_that_aanets_rows_are_run_by():
     assert rows["AANet in these"].startswith(f"the recipe {recipe_of('T4', 'ucir+aanet')[0]}:")
 
 
+def test_the_index_names_all_that_take_no_mixtures():
+    (told,) = re.findall(r"^`mixup` mixes .*?\n\n", (DOCS / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    refusing = {name for table in (METHODS, PLUGINS) for name, part in table.items() if not part.soft_targets}
+    assert set(re.findall("`(.*?)`", told)) == {"mixup", *refusing}
+
+
 def training(name, data):
     """The training of a method in a frame, as its page has it: a row for each stage of a later phase."""
     config, method = FRAMES[data](name), METHODS[name](OWN_MAKERS.get(name, one_block))
