@@ -1,6 +1,7 @@
 """Mix-up: how batches and targets are mixed, the seams it hangs on, who takes mixtures, and who refuses them."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -209,9 +210,18 @@ def test_classes_without_images_cost_a_mixture_nothing():
     )
 
 
-@pytest.mark.parametrize(("what", "taker"), [("ucir+mixup", "method 'ucir'"), ("replay+cwd+mixup", "plug-in 'cwd'")])
-def test_who_needs_the_one_class_of_an_image_refuses_mixtures_before_training(what, taker, tmp_path):
-    with pytest.raises(UsageError, match=f"'mixup' mixes images of different classes, and {taker} needs the one class"):
+@pytest.mark.parametrize(
+    ("what", "taker", "instead"),
+    [
+        ("ucir+mixup", "method 'ucir'", "leave 'mixup' out, or use another method, such as dytox+mixup"),
+        ("ucir+cwd+mixup", "method 'ucir'", "leave 'mixup' out, or use another method"),
+        ("replay+cwd+mixup", "plug-in 'cwd'", "use one of them"),
+        ("dytox+mixup+cwd", "plug-in 'cwd'", "use one of them"),
+    ],
+)
+def test_who_needs_the_one_class_of_an_image_refuses_mixtures_before_training(what, taker, instead, tmp_path):
+    said = f"'mixup' mixes images of different classes, and {taker} needs the one class of each image: {instead}"
+    with pytest.raises(UsageError, match=re.escape(said)):
         plan(tmp_path / "run", what)
 
 

@@ -185,14 +185,16 @@ def check_parameters(method: Method, name: str, plugins: Sequence[Plugin]) -> No
 
 def check_targets(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
     """What mixes classes stands beside nothing that takes whole ones alone."""
-    takers = [f"method '{name}'"] * (not method.soft_targets)
-    takers += [f"plug-in '{plugin.name}'" for plugin in plugins if not plugin.soft_targets]
-    for plugin in plugins:
-        if plugin.mixes and takers:
-            raise UsageError(
-                f"plug-in '{plugin.name}' mixes images of different classes, and {takers[0]} needs the one class of "
-                f"each image: leave '{plugin.name}' out, or use another method, such as dytox+{plugin.name}"
-            )
+    mixing = next((plugin.name for plugin in plugins if plugin.mixes), None)
+    taker = next((plugin.name for plugin in plugins if not plugin.soft_targets), None)
+    mixes = f"plug-in '{mixing}' mixes images of different classes, and"
+    if mixing and not method.soft_targets:
+        raise UsageError(
+            f"{mixes} method '{name}' needs the one class of each image: leave '{mixing}' out, or use another method, "
+            f"such as dytox+{mixing}"
+        )
+    if mixing and taker:
+        raise UsageError(f"{mixes} plug-in '{taker}' needs the one class of each image: use one of them")
 
 
 def check_softmax(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
