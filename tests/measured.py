@@ -44,9 +44,9 @@ def reached() -> list[Judged]:
 
 
 def concerns(spec: str, name: str) -> bool:
-    """A method's page has it alone and with BDR; that of a plug-in all that it is part of."""
+    """A method's page has it alone and with BDR, mixed or not; that of a plug-in all that it is part of."""
     method, *plugins = spec.split("+")
-    return method == name and plugins in ([], ["bdr"]) if name in METHODS else name in plugins
+    return method == name and {"bdr", "mixup"}.issuperset(plugins) if name in METHODS else name in plugins
 
 
 def typed(each: Judged) -> str:
