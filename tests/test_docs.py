@@ -223,6 +223,12 @@ def test_the_index_names_all_that_take_no_mixtures():
     assert set(re.findall("`(.*?)`", told)) == {"mixup", *refusing}
 
 
+def test_the_readme_names_every_network_but_those_that_stand_in_for_one():
+    (row,) = re.findall(r"^\| networks \|.*$", (HOME / "README.md").read_text(), re.MULTILINE)
+    stand_ins = {"convit-small", "resnet18-der", "rps-small", "vit-tiny"}
+    assert set(NETS) - stand_ins <= set(re.findall("`([^`:]+)`", row))
+
+
 def training(name, data):
     """The training of a method in a frame, as its page has it: a row for each stage of a later phase."""
     config, method = FRAMES[data](name), METHODS[name](OWN_MAKERS.get(name, one_block))
