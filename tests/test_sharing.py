@@ -184,6 +184,7 @@ def test_what_idles_in_the_first_phase_does_not_keep_runs_from_sharing_it(fields
 LATER = {
     "bic": {"temperature": 3.0, "held": 0.4, "beta_decay": 0.5, "keep_corrections": True},
     "der": {"lambda_aux": 2.0, "temperature": 2.0, "balanced": False},
+    "dualprompt": {"inherit": False},
     "dytox": {"divergence_weight": 0.5},
     "e2e": {"temperature": 3.0},
     "ewc": {"weight": 10.0},
@@ -192,6 +193,7 @@ LATER = {
     "rpsnet": {"jump": 1, "rigidity": 1.0, "temperature": 3.0, "reuse": True},
     "rwalk": {"weight": 2.0},
     "si": {"weight": 2.0},
+    "simple-der": {"temperature": 3.0},
     "ucir": {"lambda_base": 2.0, "margin": 0.2, "negatives": 1, "imprint": True},
     "wa": {"temperature": 3.0, "align": False},
 }

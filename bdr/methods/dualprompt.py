@@ -31,6 +31,8 @@ def check_blocks(g_blocks: tuple[int, ...], e_blocks: tuple[int, ...], depth: in
 
 
 class DualPrompt(Prompting):
+    later = ("inherit",)
+
     def __init__(
         self,
         make: MakeNetwork,

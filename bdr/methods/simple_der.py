@@ -56,6 +56,7 @@ class SimpleDER(Method):
     net: Network[LinearHead]
     distillation = "distillation"
     keeps = ("some", "all")
+    later = ("temperature",)
     counts_parameters = True  # an extractor is copied as it was made
 
     def __init__(
