@@ -480,6 +480,7 @@ def test_a_kept_model_is_loaded_with_both_branches(whole):
     ("what", "fields", "settings", "said"),
     [
         ("ucir+aanet", {"net": "runs:flat"}, (), r"'aanet' mixes two branches level by level, and Flat has no levels"),
+        ("rpsnet+aanet", {"net": "rps-small"}, (), "PathNet has no levels: .* leave 'aanet' out"),
         ("ucir+aanet", {"memory": "0"}, (), "plug-in 'aanet' balances old classes against new ones"),
         ("rwalk+aanet", {}, (), "'rwalk' needs all parameters of its network from the start, and plug-in 'aanet' adds"),
         ("joint+aanet", {"memory": "all"}, (), "'joint' needs all parameters"),

@@ -50,7 +50,8 @@ class AANet(Plugin):
                 kind = type(net.backbone).__name__
                 raise UsageError(
                     f"'{self.name}' mixes two branches level by level, and {kind} has no levels: use --net resnet18, "
-                    "resnet32 or small, or derive your own from bdr.nets.Levelled"
+                    "resnet32 or small if the method takes them, derive your own from bdr.nets.Levelled, or leave "
+                    f"'{self.name}' out"
                 )
             net.splitting = into_branches
             return net
