@@ -536,13 +536,14 @@ def test_methods_with_other_verbs_and_stages_run_to_their_end(what, tmp_path):
         ("ucir+tade+bdr", {}, "'tade' and 'bdr' both set the prior: use one of them"),
         ("ucir+la+tade", {}, "'la' and 'tade' both set the prior: use one of them"),
         ("ucir+tade+aanet", {}, "'tade' and 'aanet' both set the net: use one of them"),
-        ("ucir+tade", {"net": "runs:flat"}, "Flat has none of its own: use --net resnet18"),
+        ("ucir+tade", {"net": "runs:flat"}, "Flat has none of its own: use ucir, .* on --net resnet18"),
         ("ucir+tade", {"memory": "0"}, "plug-in 'tade' balances old classes against new ones"),
         ("bic+tade", {}, "this method needs a single CorrectedHead: use ucir"),
         ("podnet+tade", {}, "this method needs the maps of a single last level: use ucir"),
         ("rwalk+tade", {}, "'rwalk' needs all parameters of its network from the start, and plug-in 'tade' adds"),
         ("der+tade", {}, "'der' needs all parameters of its network from the start, and plug-in 'tade' adds"),
         ("dytox+tade", {"net": "convit-small"}, "TokenTransformer has none of its own"),
+        ("rpsnet+tade", {"net": "rps-small"}, "PathNet has none of its own: use ucir, .* on --net resnet18"),
     ],
 )
 def test_what_cannot_be_is_refused_before_training(what, fields, said, tmp_path):

@@ -29,6 +29,7 @@ from bdr.plugins.base import Prior
 from bdr.types import Batch, Classify, Outputs, Phase
 
 EXPERTS = 3
+METHODS_WITH_ONE_HEAD = "ucir, wa, icarl, e2e, lwf or replay"
 LOSSES = [f"tade_{number}" for number in range(1, EXPERTS + 1)]
 
 
@@ -87,13 +88,14 @@ class TADE(Prior):
             lacks = "no level before it" if isinstance(backbone, Divisible) else "none of its own"
             raise UsageError(
                 f"'{self.name}' has the last level of the network three times, and {type(backbone).__name__} has "
-                f"{lacks}: use --net resnet18, resnet32 or small, or give yours a `last_level` (bdr.nets.Divisible)"
+                f"{lacks}: use {METHODS_WITH_ONE_HEAD} on --net resnet18, resnet32 or small, or give your network a "
+                "`last_level` (bdr.nets.Divisible)"
             )
         if not isinstance(head, LinearHead | CosineHead) or backbone.keeps_maps:
             needs = "the maps of a single last level" if backbone.keeps_maps else f"a single {type(head).__name__}"
             raise UsageError(
-                f"'{self.name}' has last level and head three times, and this method needs {needs}: use ucir, wa, "
-                "icarl, e2e, lwf or replay"
+                f"'{self.name}' has last level and head three times, and this method needs {needs}: use "
+                f"{METHODS_WITH_ONE_HEAD}"
             )
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
