@@ -236,6 +236,11 @@ def test_weights_of_another_network_are_refused_by_name(kept, tmp_path):
     assert "is a folder" in refusal(tmp_path)[1]
 
 
+def test_whole_numbers_are_no_weights(kept):
+    counts = {"norm.bias": torch.zeros(8, dtype=torch.int64)}
+    assert "norm.bias is torch.int64; use a file in float32 or half" in refusal(kept(**counts))[1]
+
+
 def test_a_file_that_is_no_safetensors_is_refused(tmp_path):
     (tmp_path / "broken").write_bytes(b"no tensors")
     code, said = refusal(tmp_path / "broken")

@@ -55,4 +55,6 @@ def read_weights(path: str, wanted: Mapping[str, Tensor], ignored: str) -> dict[
         if value.shape != wanted[name].shape:
             sizes = f"{tuple(value.shape)}, and {tuple(wanted[name].shape)} here"
             raise ValueError(f"weights '{path}' are of another network: {name} is {sizes}")
+        if not value.is_floating_point():
+            raise ValueError(f"weights '{path}' are no weights: {name} is {value.dtype}; use a file in float32 or half")
     return found
