@@ -29,7 +29,7 @@ from bdr.paper.mapping import DER_NOTE, EXTRACTOR, Reason, Wanted, addition, as_
 from bdr.paper.only import parse_only
 from bdr.paper.reproduce import chosen, reproduce, train_missing, wish_of
 from bdr.paper.schedule import counted_seeds
-from bdr.paper.sheets import as_plain
+from bdr.paper.sheets import as_plain, gain_lines
 from bdr.paper.table import write_table
 from bdr.paper.verdicts import base_of, judged
 from bdr.planning.parts import device_type
@@ -80,6 +80,16 @@ def trained(folder, cell_, accuracy, seed=1993, formula="corrected", changes=Non
 
 def judge_one(folder, cell_, tolerance=0.5, formula="corrected"):
     return judged(cell_, gather([folder]), formula, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("balanced", "said"), [(66.0, ""), (68.0, ", which had another first phase: 66.00 after it, here 68.00")]
+)
+def test_a_gain_over_a_run_of_another_first_phase_says_so(balanced, said, tmp_path):
+    trained(tmp_path / "plain", cell("T8", "CwD"), 66.0)
+    trained(tmp_path / "balanced", cell("T8", "CwD w BDR"), balanced)
+    (line,) = gain_lines(judge_one(tmp_path, cell("T8", "CwD w BDR")))
+    assert line == f"{balanced - 66:+.2f} over 66.00 from {tmp_path / 'plain'}{said}"
 
 
 # The tables

@@ -10,9 +10,11 @@ from bdr.paper.cells import LOSSES, Cell
 from bdr.paper.mapping import AANET_NOTE, ANSWERS_NOTE, DER_NOTE, SAMPLING, SAMPLING_NOTE, Wanted, is_aanet
 from bdr.paper.schedule import Job, Schedule
 from bdr.paper.verdicts import ANSWERS, ENOUGH, LOSS_SHARE, PARAMETERS, PHASE_NOTE, UNPRINTED, Judged
+from bdr.records import Run
 from bdr.report.sheets import Sheet
 from bdr.report.tables import NOTHING, number
 
+SAME_PHASE = 0.05  # points: a GPU may read a shared one a little differently
 SHORT = {
     "avg_acc_top1": "avg",
     "last_acc_top1": "last",
@@ -175,7 +177,18 @@ def gain_lines(judged: Judged) -> list[str]:
     if gain is None:
         return []
     told = {seed: f"{value - other:+.2f} over {other:.2f}" for seed, (value, other) in gain.pairs.items()}
-    return [f"{text} from {gain.runs[seed].path}" for seed, text in told.items()]
+    return [
+        f"{text} from {gain.runs[seed].path}{other_first_phase(judged.runs[seed], gain.runs[seed])}"
+        for seed, text in told.items()
+    ]
+
+
+def other_first_phase(run: Run, base: Run) -> str:
+    """Runs that did not share their first phase began to differ there: what they differ in at its end is no gain."""
+    mine, theirs = (each.phases[0]["accuracy"].get(each.readout) for each in (run, base))
+    if mine is None or theirs is None or abs(mine - theirs) < SAME_PHASE:
+        return ""
+    return f", which had another first phase: {theirs:.2f} after it, here {mine:.2f}"
 
 
 def tally(judged: Sequence[Judged]) -> str:
