@@ -116,6 +116,15 @@ def test_boosts_are_taken_anew_when_an_epoch_is_over():
     assert float(plugin.boost.sum()) == pytest.approx(float(plugin.boost[rows].sum()))  # the others begin with 0
 
 
+def test_it_tells_how_much_exemplars_are_boosted_and_how_much_new_images():
+    plugin, pool = begun(BoostedContrast())
+    plugin.boost[pool.rows] = torch.rand(len(pool.rows), generator=chance())
+    told, exemplar = plugin.report(pool.phase, None), pool.store.labels[pool.rows] < pool.phase.old
+    assert 0 < int(exemplar.sum()) < len(exemplar)
+    torch.testing.assert_close(told["boost_old"], plugin.boost[pool.rows[exemplar]].mean())
+    torch.testing.assert_close(told["boost_new"], plugin.boost[pool.rows[~exemplar]].mean())
+
+
 def test_exemplars_keep_what_they_had_and_new_images_begin_with_nothing():
     plugin, pool = begun(BoostedContrast())
     plugin.fresh = pool.rows, torch.rand(len(pool.rows), generator=chance())

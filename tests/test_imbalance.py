@@ -36,7 +36,7 @@ COLUMNS = {
     "balanced-softmax": "offset_old offset_new",
     "resample": "share_old",
     "paco": "paco",
-    "bcl": "bcl boost_mean boost_max",
+    "bcl": "bcl boost_old boost_new",
     "balanced-contrastive": "balanced_contrastive",
     "tade": "tade_1 tade_2 tade_3",
     "bdr": "offset_old offset_new spread_old spread_new",

@@ -26,6 +26,7 @@ from bdr.data.store import Store
 from bdr.data.views import Looks, View, normalised, seen
 from bdr.errors import check_more_than_zero, check_not_negative
 from bdr.fusing import fused
+from bdr.losses import masked_mean
 from bdr.nets.projection import Projection
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Clock, Outputs, Phase, Stage
@@ -72,6 +73,7 @@ class BoostedContrast(Plugin):
     losses: Tensor  # (N,) by image; NaN for one that was not seen yet
     boost: Tensor  # (N,) by image
     present: Tensor  # (N,) bool, the images that this phase trains on
+    old: Tensor  # (N,) bool, those of them that are exemplars
 
     def __init__(
         self, weight: float = 1.0, temperature: float = 0.2, momentum: float = 0.97, crop: float = 0.1
@@ -87,6 +89,7 @@ class BoostedContrast(Plugin):
         self.register_buffer("losses", torch.zeros(0))
         self.register_buffer("boost", torch.zeros(0))
         self.register_buffer("present", torch.zeros(0, dtype=torch.bool))
+        self.register_buffer("old", torch.zeros(0, dtype=torch.bool))
 
     def layout(self) -> dict[str, Any]:
         return {"images": len(self.losses)}
@@ -94,7 +97,7 @@ class BoostedContrast(Plugin):
     def lay_out(self, layout: dict[str, Any]) -> None:
         count = layout["images"]
         self.losses, self.boost = self.losses.new_full((count,), torch.nan), self.boost.new_zeros(count)
-        self.present = self.present.new_zeros(count)
+        self.present, self.old = self.present.new_zeros(count), self.old.new_zeros(count)
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
         """Also where classes are drawn equally often: it is about images learnt late, not about rare classes."""
@@ -107,6 +110,7 @@ class BoostedContrast(Plugin):
         if len(self.losses) != images:
             self.lay_out({"images": images})
         self.present = torch.zeros_like(self.present).index_fill_(0, census.rows, True)
+        self.old = self.present & (census.pool.store.labels < phase.old)
 
     def renumber(self, before: Tensor, after: Tensor, images: int) -> None:
         if len(self.losses):  # it has acted before
@@ -149,6 +153,6 @@ class BoostedContrast(Plugin):
         self.boost.copy_(taken_anew(self.boost, self.losses, self.present, over))
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
-        """How much images are boosted, on average and at most."""
-        here = self.boost[self.present]
-        return {"boost_mean": here.mean(), "boost_max": here.max()}
+        """How much exemplars are boosted, and new images: over both the mean is one half after every epoch."""
+        new = self.present & ~self.old
+        return {"boost_old": masked_mean(self.boost, self.old), "boost_new": masked_mean(self.boost, new)}
