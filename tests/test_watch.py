@@ -17,7 +17,7 @@ from directories import PHASES, destruction_series, draw_predictions, make_run, 
 
 from bdr.errors import UsageError
 from bdr.metrics import summary
-from bdr.records import Run, RunWriter
+from bdr.records import Run, RunWriter, find_runs
 from bdr.report import as_json, compare, comparison_sheets
 from bdr.report.colours import PALETTE
 from bdr.watch import state as states
@@ -352,6 +352,18 @@ def test_damaged_empty_and_foreign_folders_are_named_or_passed_over(tmp_path):
     assert {name: row["state"] for name, row in rows.items()} == dict.fromkeys(expected, "damaged")
     for name, words in expected.items():
         assert words in rows[name]["note"]
+
+
+def test_a_run_whose_steps_alone_are_damaged_is_compared_as_in_show_and_warned_of(tmp_path):
+    for seed in (1, 2):
+        make_run(tmp_path, "ucir", seed, skill=0.6)
+    (tmp_path / "ucir-2" / "steps.npz").write_bytes(b"half a file")
+    board, (runs, warnings) = board_of(tmp_path), find_runs(tmp_path)
+    row = rows_of(board)["ucir-2"]
+    assert (row["state"], [row["note"]]) == ("finished", warnings)
+    assert board.comparison(())["tables"][0]["rows"] == comparison_sheets(compare(runs))[0].rows
+    opened, said, _ = board.open_runs(())
+    assert ({run.path.name for run in opened if run.steps_lost}, said) == ({"ucir-2"}, warnings)
 
 
 def test_a_half_written_last_line_is_left_out_until_it_is_whole(tmp_path):

@@ -25,7 +25,17 @@ from bdr.records.files import write_atomically
 from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, model_checksum, model_folder
 from bdr.records.place import check_place
-from bdr.records.reader import OF_A_FILE, OF_A_METHOD, Run, differences, far_better, find_runs, open_uncut, open_whole
+from bdr.records.reader import (
+    OF_A_FILE,
+    OF_A_METHOD,
+    Run,
+    differences,
+    far_better,
+    find_runs,
+    open_for_report,
+    open_uncut,
+    open_whole,
+)
 from bdr.records.work import Work, epochs_of, work_of
 from bdr.records.writer import RunWriter
 
@@ -46,6 +56,7 @@ __all__ = [
     "kept_phase",
     "model_checksum",
     "model_folder",
+    "open_for_report",
     "open_uncut",
     "open_whole",
     "other_code",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +126,17 @@ class Board:
             runs, version = self._results(keys), self.measured
             found = {kept.look.path: kept.look for kept in self.kept.values()}
             skipped = [] if keys else [f"skipped {kept.look.path}: {kept.trouble}" for kept in self._damaged()]
-        return [Run.open(run.path) for run in runs if leads_outside(found[run.path]) is None], skipped, version
+            lost = [kept.trouble for kept in self.kept.values() if kept.run in runs and kept.trouble]
+        inside = [run for run in runs if leads_outside(found[run.path]) is None]
+        return [replace(Run.open(run.path), steps_lost=run.steps_lost) for run in inside], [*lost, *skipped], version
 
     def _damaged(self) -> list[Kept]:
         return sorted((kept for kept in self.kept.values() if kept.run is None), key=lambda kept: kept.look.path)
 
 
-def _measure(kept: Kept) -> tuple[int, bool] | None:
+def _measure(kept: Kept) -> tuple[int, bool, bool] | None:
     """What a comparison depends on."""
-    return None if kept.run is None else (len(kept.run.phases), kept.run.done)
+    return None if kept.run is None else (len(kept.run.phases), kept.run.done, kept.run.steps_lost)
 
 
 def _tables(runs: list[Run]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bdr.errors import BdrError
 from bdr.metrics import Summarised, summary
-from bdr.records import Run, open_whole
+from bdr.records import Run, open_for_report
 from bdr.records.log import last_line
 from bdr.report.protocols import protocol_titles
 from bdr.watch.curves import destruction_curves, loss_curve, rounded
@@ -54,7 +54,7 @@ class Facts:
 
 @dataclass
 class Kept:
-    """A run as it was last read; `run` is None where it cannot be read, and `trouble` says why."""
+    """A run as it was last read; `trouble` says why `run` is None, or what of it cannot be read."""
 
     look: Look
     run: LightRun | None = None
@@ -75,7 +75,8 @@ class Kept:
             self.state = "damaged", self.trouble
         else:
             begun = bool(self.curves["loss"]["epochs"])
-            self.state = state_of(self.look, now, run.done, begun, facts.log, facts.patience)
+            state, note = state_of(self.look, now, run.done, begun, facts.log, facts.patience)
+            self.state = state, "; ".join(filter(None, (note, self.trouble)))
         return self.state != before
 
     def row(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def read(look: Look) -> Kept:
 
 
 def read_whole(look: Look) -> Kept:
-    run = open_whole(look.path, begun=True)
+    run, warnings = open_for_report(look.path, begun=True)
     epochs = columns(run.epochs)
     curves = {"loss": loss_curve(epochs), "destruction": destruction_curves(run, epochs)}
     numbers = summary(run, run.told_readout()) if run.phases else {}
@@ -133,4 +134,5 @@ def read_whole(look: Look) -> Kept:
         patience=quiet_after(bool(len(epochs)), last, float(config.get("checkpoint_every") or 0.0)),
         log="" if run.done else last_line(look.path / "log.txt"),
     )
-    return Kept(look, LightRun(run.path, run.info, run.phases, run.done, numbers), facts, curves)
+    light = LightRun(run.path, run.info, run.phases, run.done, numbers, steps_lost=run.steps_lost)
+    return Kept(look, light, facts, curves, "; ".join(warnings))
