@@ -207,6 +207,13 @@ def test_the_moments_of_a_phase_share_one_embedding_of_the_same_images(runs):
 # Which runs
 
 
+@pytest.mark.parametrize("name", ["1", "7"])
+def test_a_caption_says_over_how_long_the_mean_is_that_peaks(name, runs, tmp_path):
+    draw(name, runs, tmp_path)
+    caption = (tmp_path / f"figure-{name}.txt").read_text()
+    assert "The peak is where the mean over a quarter of an epoch is highest" in caption
+
+
 def test_plain_bdr_is_the_pair_of_a_method_and_other_settings_are_named(runs):
     pairs, notes = pairs_of(runs, "4")
     assert [len(pair.balanced.runs) for pair in pairs] == [2, 1]

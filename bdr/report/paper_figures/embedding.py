@@ -26,7 +26,8 @@ def explained(background: int) -> str:
         f"t-SNE with a perplexity of {PERPLEXITY}, started from the principal components, seed {SEED}, of the features "
         "after their reduction to at most 50 dimensions by their principal components at the start of the phase; of "
         f"each class all exemplars and at most {background} further training images, chosen by chance. The peak is "
-        "where the mean over an epoch is highest, looked for at every quarter of one (in older records, at its end)."
+        "where the mean over a quarter of an epoch is highest, looked for after every quarter of the first epochs (in "
+        "older records, the mean over an epoch)."
     )
 
 

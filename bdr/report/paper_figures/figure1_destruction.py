@@ -55,6 +55,7 @@ def draw(asked: Asked) -> Drawing:
     colours = paint_planes([figure.add_subplot(grid[1, place]) for place in range(3)], cloud)
     class_legend(figure, run, colours, columns=5)
     others = sum(bool(phases_with(each, MOMENTS)) for each in asked.runs) - 1
+    have = "more run has" if others == 1 else "more runs have"
     return Drawing(
         figure,
         f"The {NAMES[name]} of {name_of(run, asked.printed)} over the iterations of phase {phase}, and the embeddings "
@@ -66,7 +67,7 @@ def draw(asked: Asked) -> Drawing:
             series_note([run], name),
             "The thin line is every iteration, the thick one the moving mean over a quarter of an epoch.",
             f"One {explained(BACKGROUND)} It is shared by the three panels: their axes are the same.",
-            *([f"{others} more runs have snapshots; name one alone to see it."] if others > 0 else []),
+            *([f"{others} {have} snapshots; name one alone to see it."] if others > 0 else []),
         ],
         [
             *unlike([run], "CwD", title=["ucir+cwd"]),
