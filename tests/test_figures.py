@@ -248,6 +248,18 @@ def test_a_method_without_distillation_changes_no_other_panel_and_is_named(name,
     assert notes[0] == "Shown by the cross-entropy of old classes, since there is no distillation term: replay."
 
 
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [((0.11, 6), [0.2, 0.5, 1, 2, 5]), ((0.5, 3e4), [1, 10, 100, 1000, 10000]), ((0.018, 160), [0.1, 1, 10, 100])],
+)
+def test_a_logarithmic_axis_has_several_numbers_and_not_too_many(limits, shown):
+    axes = style.blank(style.COLUMN, 2).subplots()
+    axes.set(yscale="log", ylim=limits)
+    style.log_ticks(axes.yaxis, limits)
+    inside = [tick for tick in axes.get_yticks() if limits[0] <= tick <= limits[1]]
+    assert inside == pytest.approx(shown)
+
+
 def test_the_title_of_a_panel_ends_before_the_next_one():
     title = "PODNet, B = 50, S = 10, R = 2000, resnet18-der"
     lines = style.wrapped(title, style.PAGE / 3).split("\n")

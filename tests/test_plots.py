@@ -213,6 +213,7 @@ def test_a_thinned_series_keeps_its_ends_and_extremes():
 def test_ticks_are_round_and_inside():
     assert Scale(48.2, 83.1, 0, 1).ticks() == [50, 60, 70, 80]
     assert Scale(0.02, 160, 0, 1, log=True).ticks() == [0.1, 1, 10, 100]
+    assert Scale(0.12, 6, 0, 1, log=True).ticks() == [0.2, 0.5, 1, 2, 5]
     assert float(Scale(1, 100, 0, 300, log=True)(10.0)) == pytest.approx(150)
 
 

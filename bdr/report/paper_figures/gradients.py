@@ -147,10 +147,6 @@ def paint_phases(axes: Axes, side: Side, places: np.ndarray, low: np.ndarray, mi
 
 def balanced_line(axes: Axes) -> None:
     """Where old and new weigh the same, on an axis on which half and double are as far away."""
-    from matplotlib.ticker import LogLocator
-
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("")
     axes.axhline(1, color=style.SOFT, linewidth=0.8, zorder=1)
+    style.log_ticks(axes.yaxis, axes.get_ylim())

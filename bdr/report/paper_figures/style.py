@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +12,7 @@ from bdr.report.colours import LIGHT_PAGE, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Thing = TypeVar("Thing")
@@ -25,6 +27,7 @@ CLASS_COLOURS = (
     *("#ddcc77", "#cc6677", "#882255", "#aa4499", "#7f7f7f"),
 )
 LABELS = 0.5  # inches beside a panel that its numbers and the name of its axis take
+FEW_DECADES = 2.5  # on an axis by powers of ten: more have no room for further numbers
 LINE = 0.15  # inches of a further line of a title
 POINTS = 72  # an inch
 DPI = 220  # of PNG files, and of the dense parts of the others
@@ -130,8 +133,17 @@ def epochs_axis(axes: Axes, label: str = "epoch") -> None:
     """A logarithmic axis with plain numbers: destruction is over after a few of many epochs."""
     axes.set_xscale("log")
     axes.set_xlabel(label)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("")
+    log_ticks(axes.xaxis, axes.get_xlim())
+
+
+def log_ticks(axis: Axis, limits: tuple[float, float]) -> None:
+    """Plain numbers at powers of ten; at 2 and 5 times as much, too, where they have room and powers are too few."""
+    from matplotlib.ticker import LogLocator
+
+    decades = math.log10(limits[1] / limits[0])
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < FEW_DECADES else (1,)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
 
 
 def shared_legend(figure: Figure, axes: Axes, columns: int = 4) -> None:

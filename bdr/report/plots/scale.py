@@ -38,11 +38,12 @@ class Scale:
         return [round(place * step, 10) for place in range(first, last + 1)]
 
     def _powers(self, about: int) -> list[float]:
-        """Powers of ten, with 2 and 5 times as much between them where there is room."""
+        """Powers of ten; with 2 and 5 times as much between them where these are too few to read the others by."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        several = (1, 2, 5) if len(powers) <= about // 2 else (1,)
-        marks = [each * 10.0**power for power in powers for each in several]
-        return [mark for mark in marks if self.low * 0.999 <= mark <= self.high * 1.001]
+        marks = [each * 10.0**power for power in powers for each in (1, 2, 5)]
+        inside = [place for place, mark in enumerate(marks) if self.low * 0.999 <= mark <= self.high * 1.001]
+        whole = [place for place in inside if place % 3 == 0]
+        return [marks[place] for place in (whole if len(whole) > about // 2 else inside)]
 
 
 def round_step(least: float) -> float:
