@@ -90,6 +90,12 @@ def test_ours_stands_under_the_paper_with_spread_seeds_difference_and_gain(two_s
     assert rows[0][-1] == "CIFAR-100 (B=50) Avg (S=10)"
 
 
+def test_a_gain_is_called_by_what_was_added(told):
+    rows = table_rows(told("T8", "markdown", only="cifar100 & S=10"))
+    gains = [row[1] for row in rows if row[1].startswith("gain")]
+    assert [gains[0], gains[-1]] == ["gain of PaCo, paper", "gain of BDR, paper"]
+
+
 def test_latex_says_the_same(two_seeds, told):
     text = told("T4", "latex", two_seeds, only="cifar100 & S=10 & cwd & !aanet")
     assert r"$69.00_{\pm 1.41}$\,(2)" in text

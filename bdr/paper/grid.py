@@ -1,4 +1,4 @@
-"""A table of the paper as a grid: under each printed number ours, the difference, and the gain of BDR in both."""
+"""A table of the paper as a grid: under each printed number ours, the difference, and in both what was added gains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Entry:
 @dataclass(frozen=True)
 class Line:
     heads: Names  # empty but in the first line of a row
-    what: str  # paper, ours, difference, gain of BDR
+    what: str  # paper, ours, difference, gain of what was added
     entries: list[Entry]
     ruled: bool  # a rule stands above it
 
@@ -75,8 +75,17 @@ def lines_of(heads: Names, cells: Sequence[Judged | None], marks: dict[str, str]
     lines = {what: [tell(each) if each else Entry() for each in cells] for what, tell in TOLD.items()}
     lines["ours"] = [marked(entry, each, marks) for entry, each in zip(lines["ours"], cells, strict=True)]
     told = [what for what, entries in lines.items() if what in ("paper", "ours") or any(e.value for e in entries)]
-    blank = ("",) * len(heads)
-    return [Line(heads if what == "paper" else blank, what, lines[what], ruled and what == "paper") for what in told]
+    blank, added = ("",) * len(heads), added_in(cells)
+    return [
+        Line(heads if what == "paper" else blank, what.format(added=added), lines[what], ruled and what == "paper")
+        for what in told
+    ]
+
+
+def added_in(cells: Sequence[Judged | None]) -> str:
+    """What a row gains by: BDR, or in the table of other answers to imbalance one of these."""
+    cell = next(each.cell for each in cells if each)
+    return "BDR" if cell.balanced else cell.parts[-1]
 
 
 def marked(entry: Entry, judged: Judged | None, marks: dict[str, str]) -> Entry:
@@ -111,8 +120,8 @@ TOLD: dict[str, Callable[[Judged], Entry]] = {
     "paper": printed,
     "ours": ours,
     "difference": difference,
-    "gain of BDR, paper": printed_gain,
-    "gain of BDR, ours": our_gain,
+    "gain of {added}, paper": printed_gain,
+    "gain of {added}, ours": our_gain,
 }
 
 
@@ -120,7 +129,8 @@ def notes_of(judged: Sequence[Judged], formula: str) -> list[str]:
     """How to read it: only what occurs in it."""
     seeds = "Ours: mean ± standard deviation over training seeds, their number in parentheses."
     missing = "A dash in ours: no run yet, or the reason that its letter names."
-    gains = "Gain of BDR: over the row without it; ours is paired over common seeds, ± its standard error."
+    gain = "Gain" if any(each.gain and not each.cell.balanced for each in judged) else "Gain of BDR"
+    gains = f"{gain}: over the row without it; ours is paired over common seeds, ± its standard error."
     occurring = {
         seeds: any(each.values for each in judged),
         missing: any(not each.values for each in judged),
