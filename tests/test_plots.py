@@ -31,6 +31,7 @@ from bdr.watch.curves import destruction_curve as watched_curve
 from bdr.watch.epochs import columns
 
 SVG = "{http://www.w3.org/2000/svg}"
+KINDS = ("border", "line")  # of paths
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +175,21 @@ def test_offsets_that_a_phase_begins_with_stand_at_its_border(tmp_path, monkeypa
     new = [(float(row["epoch"]), float(row["mean"])) for row in rows if row["classes"] == "new"]
     assert new[:5] == [(0.5, 3.0), (1, 1.6), (2, 1.6), (3, 1.6), (3.5, 3.0)]
     assert len(new) == 12
+
+
+def test_offsets_of_methods_with_phases_of_different_lengths_lie_phase_on_phase(tmp_path):
+    runs = [make_run(tmp_path, title) for title in ("ucir+bdr", "wa+bdr")]
+    log = runs[1].path / "epochs.jsonl"
+    log.write_text("".join(2 * line for line in log.read_text().splitlines(keepends=True)))
+    plot = plots.offset_plot(group_runs(runs))
+    assert max(float(row["epoch"]) for row in rows_of(plot)) == 18
+    drawn = ElementTree.fromstring(plot.svg)
+    assert [each.text for each in drawn.iter(f"{SVG}text") if each.get("class").startswith("axis")][-1] == "phase"
+    paths = {kind: [each.get("d") for each in drawn.iter(f"{SVG}path") if each.get("class") == kind] for kind in KINDS}
+    border, further = (float(each) for each in re.findall(r"M([\d.]+)", paths["border"][0]))
+    for of_a_phase, line in zip((3, 3, 6, 6), paths["line"], strict=True):
+        places = np.array(re.findall(r"[ML]([\d.]+)", line), float)
+        assert [(places < border).sum(), (places > further).sum()] == [of_a_phase, of_a_phase]
 
 
 def test_the_ratio_of_gradients_is_drawn_where_a_run_was_analysed(tmp_path):

@@ -12,13 +12,14 @@ from bdr.records import Run
 from bdr.records.steps import GRADIENTS
 from bdr.report.groups import Group
 from bdr.report.html import Html, join, tag
-from bdr.report.plots.choice import common, mean_and_spread, short_names
+from bdr.report.plots.choice import common, evenly, mean_and_spread, short_names
 from bdr.report.plots.frame import Frame, frame, units
 from bdr.report.plots.marks import band, line, names, series
 from bdr.report.plots.plot import Cell, Plot
 from bdr.report.plots.scale import limits, thinned
 
 PARTS = ("old", "new")
+MOST_NAMED = 10  # phases on an axis
 
 
 def offsets_of(run: Run) -> dict[str, np.ndarray]:
@@ -67,24 +68,43 @@ def epochs_a_phase(run: Run) -> list[int]:
     return [len(told) for told, _ in _each_phase(run)]
 
 
+def borders_of(run: Run) -> np.ndarray:
+    """Where each incremental phase begins and the last one ends, in epochs."""
+    return np.cumsum([0, *epochs_a_phase(run)]) + 0.5
+
+
+def _phases(epochs: np.ndarray, borders: np.ndarray) -> np.ndarray:
+    """The same moments in phases: 2.5 is half of the second one."""
+    return np.interp(epochs, borders, np.arange(1, len(borders) + 1))
+
+
 def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
-    """Offsets of new classes (above) and old ones (below) over all epochs; None where no run has any."""
+    """Offsets of new classes (above) and old ones (below); None where no run has any.
+
+    Over all epochs, or where methods have phases of different lengths over the phases: they would not lie together.
+    """
     found = {key: curves for index, group in enumerate(groups) for key, curves in _offset_curves(index, group)}
     if not found:
         return None
     labels = _offset_names(groups, found)
-    extent = min(places[0] for places, _ in found.values()), max(places[-1] for places, _ in found.values())
+    borders = {index: borders_of(groups[index].runs[0]) for index, _ in found}
+    by_phase = len({max(np.diff(each)) for each in borders.values()}) > 1
+    across = {key: _phases(found[key][0], borders[key[0]]) if by_phase else found[key][0] for key in found}
+    extent = min(places[0] for places in across.values()), max(places[-1] for places in across.values())
     heights = limits([curves for _, curves in found.values()])
     paper = frame((extent[0], max(2, extent[1])), heights, list(labels.values()))
     drawn, rows, ends = [], [], []
     for (index, part), (places, curves) in found.items():
-        shape, data, end = _drawn(paper, places, curves, index, points, "5 3" if part == "old" else "")
+        dash = "5 3" if part == "old" else ""
+        shape, data, end = _drawn(paper, across[index, part], places, curves, index, points, dash)
         drawn.append(shape)
         rows += [[groups[index].label, part, *row] for row in data]
         ends.append((index, end, labels[index, part]))
-    ends_of_phases = np.cumsum(epochs_a_phase(groups[next(iter(found))[0]].runs[0]))[:-1] + 0.5
-    axes = paper.axes("epoch, all phases after the first", "mean offset")
-    shapes = join(axes, paper.borders(ends_of_phases), *drawn, names(paper, ends))
+    longest = max(borders.values(), key=len)
+    between = np.arange(2, len(longest)) if by_phase else longest[1:-1]
+    middles = [(phase + 0.5, str(phase)) for phase in evenly(range(1, len(longest)), MOST_NAMED)] if by_phase else None
+    axes = paper.axes("phase" if by_phase else "epoch, all phases after the first", "mean offset", middles)
+    shapes = join(axes, paper.borders(between), *drawn, names(paper, ends))
     header = ["method", "classes", "epoch", "mean", "spread"]
     title = "Offsets of new (solid) and old (dashed) classes"
     return Plot("offsets", title, paper.size, shapes, header, rows)
@@ -108,15 +128,15 @@ def _offset_names(groups: Sequence[Group], found: Iterable[tuple[int, str]]) -> 
 
 
 def _drawn(
-    paper: Frame, places: np.ndarray, curves: np.ndarray, index: int, points: int, dash: str
+    paper: Frame, x: np.ndarray, epochs: np.ndarray, curves: np.ndarray, index: int, points: int, dash: str
 ) -> tuple[Html, list[list[Cell]], float]:
     mean, spread = mean_and_spread(curves)
     kept = thinned(mean, points)
-    around = [band(paper, places[kept], (mean - spread)[kept], (mean + spread)[kept])] if len(curves) > 1 else []
-    rows: list[list[Cell]] = [[float(places[at]), mean[at], spread[at]] for at in kept]
+    around = [band(paper, x[kept], (mean - spread)[kept], (mean + spread)[kept])] if len(curves) > 1 else []
+    rows: list[list[Cell]] = [[float(epochs[at]), mean[at], spread[at]] for at in kept]
     finite = mean[np.isfinite(mean)]
     end = float(finite[-1]) if len(finite) else np.nan
-    return series(index, *around, line(paper, places[kept], mean[kept], index, dash=dash)), rows, end
+    return series(index, *around, line(paper, x[kept], mean[kept], index, dash=dash)), rows, end
 
 
 def ratio_of(run: Run, phase: int) -> np.ndarray:
