@@ -503,6 +503,13 @@ def test_of_rows_of_a_method_the_one_of_the_same_settings_is_the_base_and_they_h
     assert not any("has no gain" in note for note in comparison.notes)
 
 
+def test_a_gain_of_several_plugins_together_is_told_as_theirs(tmp_path):
+    runs = [with_protocol(tmp_path, title) for title in ("ucir", "ucir+cwd+bdr", "ucir+cwd")]
+    together = "The gain of ucir+cwd+bdr is over ucir, that of cwd and bdr together."
+    assert together in compare([*runs[:2], with_protocol(tmp_path, "wa")]).notes
+    assert not any("together" in note for note in compare(runs).notes)
+
+
 def test_a_default_is_named_where_rows_with_other_plug_ins_share_no_value(tmp_path):
     defaults = {"ucir": {"eta": 1.0}}
     set_, plain, balanced = (

@@ -68,6 +68,18 @@ def unpaired_notes(groups: list[Group], references: Sequence[Group | None]) -> l
     return [f"{len(nearest)} rows have no gain: those without their plug-ins differ in {', '.join(names)}."]
 
 
+def together_notes(groups: list[Group], references: Sequence[Group | None]) -> list[str]:
+    """Which gains are of several plug-ins at once: rows without the last one alone are missing or set otherwise."""
+    told = [
+        (f"The gain of {group.label} is over {base.label}", added)
+        for group, base in zip(groups, references, strict=True)
+        if base and len(added := group.runs[0].title.split("+")[len(base.runs[0].title.split("+")) :]) > 1
+    ]
+    if len(told) < MOST_NAMED:
+        return [f"{start}, that of {' and '.join(added)} together." for start, added in told]
+    return [f"In {len(told)} rows the gain is that of several plug-ins together."]
+
+
 def nearest_to(group: Group, groups: list[Group]) -> Group | None:
     """The row without some of its plug-ins from which it differs in fewest settings."""
     return min(with_fewer_plugins(group, groups), key=lambda other: len(apart(group, other)), default=None)

@@ -13,7 +13,7 @@ from bdr.records import Run
 from bdr.records.files import plain
 from bdr.report.conditions import as_facts, condition_notes
 from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, protocol_notes
-from bdr.report.pairing import paired_differences, references_of, unpaired_notes
+from bdr.report.pairing import paired_differences, references_of, together_notes, unpaired_notes
 from bdr.report.protocols import cut_short
 from bdr.report.readouts import readout_notes
 from bdr.report.sheets import Sheet
@@ -52,8 +52,8 @@ def compare(runs: list[Run], readout: str | None = None, reference: str | None =
         for group, base in zip(groups, bases, strict=True)
     ]
     values = [over_seeds(group.summaries) for group in groups]
-    unpaired = [] if reference else unpaired_notes(groups, bases)
-    notes = [*protocol_notes(groups, runs), *readout_notes(groups), *unpaired, *condition_notes(groups, bases)]
+    paired = [] if reference else [*together_notes(groups, bases), *unpaired_notes(groups, bases)]
+    notes = [*protocol_notes(groups, runs), *readout_notes(groups), *paired, *condition_notes(groups, bases)]
     return Comparison(groups, values, pairs, notes, bases, reference)
 
 
