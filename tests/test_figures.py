@@ -19,7 +19,7 @@ from bdr.paper.printed import printed
 from bdr.plugins import PLUGINS
 from bdr.report import compare
 from bdr.report.paper_figures import FIGURES, Asked, contents, style, write_figure
-from bdr.report.paper_figures.embedding import embedded
+from bdr.report.paper_figures.embedding import Cloud, embedded, scatter
 from bdr.report.paper_figures.figure5_momenta import DEFAULTS
 from bdr.report.paper_figures.files import as_csv, place_of
 from bdr.report.paper_figures.pairs import pairs_of, panel_titles
@@ -205,6 +205,18 @@ def test_the_moments_of_a_phase_share_one_embedding_of_the_same_images(runs):
 
 
 # Which runs
+
+
+def test_many_exemplars_are_smaller_dots_and_larger_than_the_images_behind_them():
+    def sizes(exemplars):
+        labels = np.zeros(2 * exemplars, int)
+        cloud = Cloud({"end": np.zeros((len(labels), 2))}, labels, np.arange(len(labels)) < exemplars, {})
+        axes = style.blank(style.COLUMN, 2).subplots()
+        scatter(axes, cloud, "end", {0: "#000000"})
+        return [float(dots.get_sizes()[0]) for dots in axes.collections]
+
+    (behind, few), (_, many) = sizes(20), sizes(200)
+    assert behind < many < few / 2
 
 
 @pytest.mark.parametrize("name", ["1", "7"])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PERPLEXITY, SEED = 30, 0
+FEW_EXEMPLARS = 40  # in all: so many large dots leave the small ones to be seen
 
 
 def explained(background: int) -> str:
@@ -93,12 +94,13 @@ def class_colours(labels: Sequence[int]) -> dict[int, str]:
 
 
 def scatter(axes: Axes, cloud: Cloud, moment: str, colours: dict[int, str], size: float = 1.0) -> None:
-    """All images as faint dots, the exemplars before them."""
+    """All images as faint dots, the exemplars before them: the smaller the more they are, lest they hide the others."""
     points, shades = cloud.points[moment], np.array([colours[int(label)] for label in cloud.labels])
     back, front = ~cloud.exemplar, cloud.exemplar
     x, y = points.T
     axes.scatter(x[back], y[back], s=2.2 * size, c=shades[back], alpha=0.28, linewidths=0)
-    axes.scatter(x[front], y[front], s=8 * size, c=shades[front], edgecolors="white", linewidths=0.3)
+    large = size * min(1.0, FEW_EXEMPLARS / max(1, front.sum())) ** 0.5
+    axes.scatter(x[front], y[front], s=8 * large, c=shades[front], edgecolors="white", linewidths=0.3 * large)
     axes.set_rasterization_zorder(2)  # the dots as one small picture
     style.bare(axes)
 
