@@ -143,6 +143,17 @@ def test_the_heat_map_marks_the_best_cell_and_those_without_a_run(runs, tmp_path
     assert (cells["1", "0.8"]["mean"], cells["1", "0.8"]["n"]) == ("", "0")
 
 
+def test_cells_of_the_heat_map_are_of_the_same_seeds(runs, tmp_path):
+    _, rows = draw("5", runs, tmp_path)
+    found = {(row["m"], row["m_prime"]): (float(row["mean"]), row["n"]) for row in rows if row["mean"]}
+    assert found["0.8", "0.8"] == (pytest.approx(71), "1")
+    assert {n for _, n in found.values()} == {"1"}
+    assert "runs of other seeds, 1 in all" in (tmp_path / "figure-5.txt").read_text()
+    other = make_run(tmp_path, BOTH[1], 1995, settings={"bdr": {"m": 0.0}}, analyse=False)
+    draw("5", [*runs, other], tmp_path)
+    assert "No seed is common to all cells" in (tmp_path / "figure-5.txt").read_text()
+
+
 def test_constant_rebalancing_is_the_corner_of_the_heat_map_unless_that_was_run_by_its_numbers(runs, tmp_path):
     constant = make_run(tmp_path, BOTH[1], settings={"bdr": {"components": "cr"}}, average=62, analyse=False)
     corner = make_run(tmp_path, BOTH[1], settings={"bdr": {"m": 1.0, "m_prime": 1.0}}, average=63, analyse=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +37,7 @@ def draw(asked: Asked) -> Drawing:
     chosen = max(families, key=len, default={})
     if len(chosen) < 2:
         raise too_few(asked.runs, chosen)
+    chosen, of_seeds = of_common_seeds(chosen)
     runs = [run for group in chosen.values() for run in group.runs]
     title = f"{name_of(runs[0], asked.printed)}, {next(iter(chosen.values())).protocol}"
     found = {cell: spread([each["average"] for each in group.summaries]) for cell, group in chosen.items()}
@@ -52,6 +55,7 @@ def draw(asked: Asked) -> Drawing:
         table(found, best),
         [
             f"The best cell is m = {best[0]:g}, m' = {best[1]:g}. At m = m' = 1 BDR is logit adjustment.",
+            *of_seeds,
             *([f"Left out: {left_out} groups of runs that differ in more than m and m'."] if left_out else []),
         ],
         [
@@ -90,6 +94,29 @@ def by_family(groups: list[Group]) -> list[dict[Cell, Group]]:
         if cell not in mine or "bdr.components" not in settings:  # who was told m and m' themselves comes first
             mine[cell] = group
     return list(families.values())
+
+
+def of_common_seeds(cells: dict[Cell, Group]) -> tuple[dict[Cell, Group], list[str]]:
+    """Every cell of the seeds that all have, and a note where some have others: a seed may do more than m and m'."""
+    seeds = [set(group.by_seed()) for group in cells.values()]
+    common = set.intersection(*seeds)
+    if all(each == common for each in seeds):
+        return cells, []
+    if not common:
+        return cells, ["No seed is common to all cells: they differ in their seeds, too."]
+    kept = {cell: only(group, common) for cell, group in cells.items()}
+    further = sum(map(len, seeds)) - len(kept) * len(common)
+    return kept, [f"Left out, since not all cells have a run of the same seed: runs of other seeds, {further} in all."]
+
+
+def only(group: Group, seeds: set[Hashable]) -> Group:
+    """The group's runs of these seeds."""
+    places = [place for place, seed in enumerate(group.by_seed()) if seed in seeds]
+    return replace(
+        group,
+        runs=[group.runs[place] for place in places],
+        summaries=[group.summaries[place] for place in places],
+    )
 
 
 def too_few(runs: list[Run], chosen: dict[Cell, Group]) -> UsageError:
