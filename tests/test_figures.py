@@ -245,6 +245,17 @@ def test_plain_bdr_is_the_pair_of_a_method_and_other_settings_are_named(runs):
     assert [side.colour for side in pairs[0].sides()] == [style.WITHOUT, style.BALANCED] == list(PALETTE[:2])
 
 
+def test_the_halves_of_a_pair_are_of_the_same_seeds(tmp_path):
+    alone = make_run(tmp_path / "a", "ucir+cwd", 1994, analyse=False)
+    both = [make_run(tmp_path / "b", title, 1993, analyse=False) for title in BOTH]
+    (pair,), notes = pairs_of([alone, *both], "4")
+    assert [run.seed for run in pair.runs] == [1993, 1993]
+    assert notes[0].endswith(": 1 run.")
+    (apart,), notes = pairs_of([alone, both[1]], "4")  # better than no figure
+    assert [run.seed for run in apart.runs] == [1994, 1993]
+    assert notes[0].startswith("No seed is common to ucir+cwd and ucir+cwd+bdr (")
+
+
 def without_distillation(run, monkeypatch):
     """The run as one of a method that has no such term."""
     steps = run.steps

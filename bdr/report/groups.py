@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,6 +55,12 @@ class Group:
         """Summaries by what makes two runs of different methods a pair: the seed and the class order."""
         return {seed_and_order(run): each for run, each in zip(self.runs, self.summaries, strict=True)}
 
+    def of_seeds(self, seeds: Collection[Hashable]) -> Group:
+        """Its runs of these seeds alone."""
+        places = [place for place, seed in enumerate(self.by_seed()) if seed in seeds]
+        runs, summaries = [self.runs[place] for place in places], [self.summaries[place] for place in places]
+        return replace(self, runs=runs, summaries=summaries)
+
     def per_phase(self, key: str) -> list[list[float]]:
         """A fact of the lines of phases.jsonl, such as accuracy_old: for each run a value a phase, NaN for none."""
         return [[_value(line, key, self.readout or run.told_readout()) for line in run.phases] for run in self.runs]
@@ -91,6 +97,18 @@ def _one_a_seed(runs: list[Run]) -> list[Run]:
     """A seed counts once: of runs that were repeated, the one made last."""
     ordered = sorted(runs, key=lambda run: str(run.info.get("created") or ""))
     return list({seed_and_order(run): run for run in ordered}.values())
+
+
+def of_common_seeds(groups: Sequence[Group]) -> tuple[list[Group], int]:
+    """Groups of the seeds that all have, and how many runs of others were left out; as they are where none is common.
+
+    What is compared over different seeds may differ by these alone.
+    """
+    seeds = [set(group.by_seed()) for group in groups]
+    common = set.intersection(*seeds)
+    if not common:
+        return list(groups), 0
+    return [group.of_seeds(common) for group in groups], sum(map(len, seeds)) - len(groups) * len(common)
 
 
 def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
-from dataclasses import replace
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from bdr.errors import UsageError
 from bdr.metrics import OverSeeds, spread
 from bdr.records import Run
 from bdr.report.defaults import recorded_settings, written_out
-from bdr.report.groups import Group, group_runs
+from bdr.report.groups import Group, group_runs, of_common_seeds
 from bdr.report.paper_figures import style
 from bdr.report.paper_figures.captions import unlike
 from bdr.report.paper_figures.drawing import Asked, Drawing, Row
@@ -37,7 +36,8 @@ def draw(asked: Asked) -> Drawing:
     chosen = max(families, key=len, default={})
     if len(chosen) < 2:
         raise too_few(asked.runs, chosen)
-    chosen, of_seeds = of_common_seeds(chosen)
+    common, further = of_common_seeds(list(chosen.values()))
+    chosen = dict(zip(chosen, common, strict=True))
     runs = [run for group in chosen.values() for run in group.runs]
     title = f"{name_of(runs[0], asked.printed)}, {next(iter(chosen.values())).protocol}"
     found = {cell: spread([each["average"] for each in group.summaries]) for cell, group in chosen.items()}
@@ -55,7 +55,7 @@ def draw(asked: Asked) -> Drawing:
         table(found, best),
         [
             f"The best cell is m = {best[0]:g}, m' = {best[1]:g}. At m = m' = 1 BDR is logit adjustment.",
-            *of_seeds,
+            *seeds_note(common, further),
             *([f"Left out: {left_out} groups of runs that differ in more than m and m'."] if left_out else []),
         ],
         [
@@ -96,27 +96,12 @@ def by_family(groups: list[Group]) -> list[dict[Cell, Group]]:
     return list(families.values())
 
 
-def of_common_seeds(cells: dict[Cell, Group]) -> tuple[dict[Cell, Group], list[str]]:
-    """Every cell of the seeds that all have, and a note where some have others: a seed may do more than m and m'."""
-    seeds = [set(group.by_seed()) for group in cells.values()]
-    common = set.intersection(*seeds)
-    if all(each == common for each in seeds):
-        return cells, []
-    if not common:
-        return cells, ["No seed is common to all cells: they differ in their seeds, too."]
-    kept = {cell: only(group, common) for cell, group in cells.items()}
-    further = sum(map(len, seeds)) - len(kept) * len(common)
-    return kept, [f"Left out, since not all cells have a run of the same seed: runs of other seeds, {further} in all."]
-
-
-def only(group: Group, seeds: set[Hashable]) -> Group:
-    """The group's runs of these seeds."""
-    places = [place for place, seed in enumerate(group.by_seed()) if seed in seeds]
-    return replace(
-        group,
-        runs=[group.runs[place] for place in places],
-        summaries=[group.summaries[place] for place in places],
-    )
+def seeds_note(groups: Collection[Group], further: int) -> list[str]:
+    """Where cells have other seeds than others have: a seed may do more than m and m'."""
+    if further:
+        return [f"Left out, since not all cells have a run of the same seed: runs of other seeds, {further} in all."]
+    alike = len({frozenset(group.by_seed()) for group in groups}) == 1
+    return [] if alike else ["No seed is common to all cells: they differ in their seeds, too."]
 
 
 def too_few(runs: list[Run], chosen: dict[Cell, Group]) -> UsageError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bdr.errors import UsageError, shortened
 from bdr.records import Run
-from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs
+from bdr.report.groups import MOST_NAMED, Group, by_protocol, group_runs, of_common_seeds
 from bdr.report.labels import settings_told
 from bdr.report.pairing import apart
 from bdr.report.paper_figures.drawing import Printed
@@ -80,7 +80,9 @@ def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
     if not found:
         raise _no_pair(groups, figure)
     used = {id(group) for pair in found for group in (pair.without, pair.balanced)}
-    return found, left_out([group for group in groups if id(group) not in used])
+    notes = left_out([group for group in groups if id(group) not in used])
+    paired = [of_same_seeds(pair) for pair in found]
+    return [pair for pair, _ in paired], [*notes, *(note for _, told in paired for note in told)]
 
 
 def _pair(group: Group, groups: list[Group]) -> Pair | None:
@@ -89,6 +91,17 @@ def _pair(group: Group, groups: list[Group]) -> Pair | None:
     if is_balanced(group.runs[0]) or not alike:
         return None
     return Pair(method_of(group.runs[0]), group, min(alike, key=own_settings))
+
+
+def of_same_seeds(pair: Pair) -> tuple[Pair, list[str]]:
+    """Both halves of the seeds that both have, as a gain in a table is; and a note where one has others."""
+    (without, balanced), further = of_common_seeds([pair.without, pair.balanced])
+    names = f"{without.label} and {balanced.label} ({without.protocol})"
+    alone = f"Left out, since not both of {names} have the seed: {further} run{'' if further == 1 else 's'}."
+    told = [alone] if further else []
+    if not without.by_seed().keys() & balanced.by_seed().keys():
+        told = [f"No seed is common to {names}."]
+    return replace(pair, without=without, balanced=balanced), told
 
 
 def other_halves(group: Group, groups: list[Group]) -> list[Group]:
