@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -190,6 +191,16 @@ def test_offsets_of_methods_with_phases_of_different_lengths_lie_phase_on_phase(
     for of_a_phase, line in zip((3, 3, 6, 6), paths["line"], strict=True):
         places = np.array(re.findall(r"[ML]([\d.]+)", line), float)
         assert [(places < border).sum(), (places > further).sum()] == [of_a_phase, of_a_phase]
+
+
+def test_a_seed_that_told_nothing_of_offsets_keeps_none_of_the_others_from_being_drawn(tmp_path):
+    silent, telling = (make_run(tmp_path, "ucir+bdr", seed) for seed in (1, 2))
+    log = silent.path / "epochs.jsonl"
+    lines = [{**json.loads(line), "plugins": {}} for line in log.read_text().splitlines()]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (both,) = group_runs([Run.open(silent.path), telling])
+    assert [run.seed for run in both.runs] == [1, 2]
+    assert rows_of(plots.offset_plot([both])) == rows_of(plots.offset_plot(group_runs([telling])))
 
 
 def test_the_ratio_of_gradients_is_drawn_where_a_run_was_analysed(tmp_path):

@@ -71,7 +71,7 @@ def destruction_curve(groups: Sequence[Group], phase: int, name: str = "ce_old",
     found = {index: each for index, group in enumerate(groups) if (each := course_of(group, phase, name, points))}
     labels = {index: label for index, label in enumerate(short_names(groups)) if index in found}
     first, last = min(each.epochs[0] for each in found.values()), max(each.epochs[-1] for each in found.values())
-    high = limits([each.mean + 0.5 * np.nan_to_num(each.spread) for each in found.values()], least=0.0, pad=0.14)
+    high = limits([each.mean + np.nan_to_num(each.spread) for each in found.values()], least=0.0, pad=0.14)
     paper = frame((first, max(last, first * 1.01)), high, list(labels.values()), log_x=True)
     measure = SERIES_NAMES[name]
     tops = [(index, each.epochs[each.top], each.mean[each.top], signed(each.peak)) for index, each in found.items()]

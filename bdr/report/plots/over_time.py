@@ -68,9 +68,10 @@ def epochs_a_phase(run: Run) -> list[int]:
     return [len(told) for told, _ in _each_phase(run)]
 
 
-def borders_of(run: Run) -> np.ndarray:
-    """Where each incremental phase begins and the last one ends, in epochs."""
-    return np.cumsum([0, *epochs_a_phase(run)]) + 0.5
+def borders_of(group: Group) -> np.ndarray:
+    """Where each incremental phase begins and the last one ends, in epochs of the first run that told of offsets."""
+    told = next(epochs for run in group.runs if (epochs := epochs_a_phase(run)))
+    return np.cumsum([0, *told]) + 0.5
 
 
 def _phases(epochs: np.ndarray, borders: np.ndarray) -> np.ndarray:
@@ -87,7 +88,7 @@ def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
     if not found:
         return None
     labels = _offset_names(groups, found)
-    borders = {index: borders_of(groups[index].runs[0]) for index, _ in found}
+    borders = {index: borders_of(groups[index]) for index, _ in found}
     by_phase = len({max(np.diff(each)) for each in borders.values()}) > 1
     across = {key: _phases(found[key][0], borders[key[0]]) if by_phase else found[key][0] for key in found}
     extent = min(places[0] for places in across.values()), max(places[-1] for places in across.values())
