@@ -32,6 +32,7 @@ from bdr.report import (
 from bdr.report.cost import cost
 from bdr.report.groups import group_runs, protocol_notes
 from bdr.report.protocols import BEFORE_TOLD, FIRST_FIELDS, cut_short
+from bdr.report.tables import number
 from bdr.terminal import print_comparison
 from bdr.types import Stage
 
@@ -57,6 +58,11 @@ def test_what_takes_long_is_computed_once_a_run(runs, tmp_path, monkeypatch):
     run_sheet(found[0])
     assert sorted(read) == sorted((run.path, name) for run in runs for name in ("ce_old", "distillation"))
     assert replace(found[0], phases=[]).computed == {}
+
+
+def test_what_rounds_to_nothing_has_no_minus():
+    assert [number(value, sign=True) for value in (-0.004, 0.004, -0.006)] == ["+0.00", "+0.00", "−0.01"]  # noqa: RUF001
+    assert number(-0.004) == "0.00"
 
 
 def test_the_difference_is_paired_over_common_seeds(runs):

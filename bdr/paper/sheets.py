@@ -176,7 +176,7 @@ def gain_lines(judged: Judged) -> list[str]:
     gain = judged.gain
     if gain is None:
         return []
-    told = {seed: f"{value - other:+.2f} over {other:.2f}" for seed, (value, other) in gain.pairs.items()}
+    told = {seed: f"{value - other:+z.2f} over {other:.2f}" for seed, (value, other) in gain.pairs.items()}
     return [
         f"{text} from {gain.runs[seed].path}{other_first_phase(judged.runs[seed], gain.runs[seed])}"
         for seed, text in told.items()

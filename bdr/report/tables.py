@@ -61,7 +61,7 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
     """A number for a cell; a dash where there is none."""
     if value is None or not math.isfinite(value):
         return NOTHING
-    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")  # noqa: RUF001
+    return f"{value:{'+' if sign else ''}z.{digits}f}".replace("-", "−")  # noqa: RUF001
 
 
 def counted(value: float | None) -> str:

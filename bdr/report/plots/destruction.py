@@ -88,7 +88,7 @@ def destruction_curve(groups: Sequence[Group], phase: int, name: str = "ce_old",
 
 
 def signed(value: float) -> str:
-    return f"{value:+.{2 if abs(value) >= 0.1 else 3}f}".replace("-", "−")  # noqa: RUF001
+    return f"{value:+z.{2 if abs(value) >= 0.1 else 3}f}".replace("-", "−")  # noqa: RUF001
 
 
 def _end(mean: np.ndarray) -> float:
