@@ -25,6 +25,7 @@ from bdr.report.paper_figures.series import few_points
 from bdr.report.parts import parts_of, plots_of
 from bdr.report.plots.boxes import box_of
 from bdr.report.plots.choice import evenly, short_names, shown_groups
+from bdr.report.plots.curves import Curves, _places
 from bdr.report.plots.destruction import course_of
 from bdr.report.plots.marks import DASHES, OUTLINES, SHAPES, spread_out
 from bdr.report.plots.scale import Scale, thinned
@@ -148,6 +149,20 @@ def test_boxes_are_per_phase_and_method(groups):
         ("ucir", "3"),
         ("ucir+bdr", "1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("last", "shown"),
+    [
+        (60, ["10", "20", "30", "40", "50", "60"]),
+        (100, ["10", "40", "70", "100"]),
+        (110, ["10", "30", "50", "70", "90", "110"]),
+        (80, ["10", "20", "40", "50", "70", "80"]),  # seven steps cannot be shared out evenly
+    ],
+)
+def test_numbers_below_an_axis_are_evenly_apart_where_they_can_be(last, shown):
+    seen = np.arange(10.0, last + 1, 10)
+    assert [text for _, text in _places([Curves(seen, seen[None])])] == shown
 
 
 @pytest.mark.parametrize("name", ["la", "my.module:Prior"])

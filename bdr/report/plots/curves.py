@@ -16,6 +16,8 @@ from bdr.report.plots.marks import band, line, marker, names, series
 from bdr.report.plots.plot import Cell, Plot
 from bdr.report.plots.scale import briefly, limits
 
+NUMBERS = (6, 5, 4)  # below an axis
+
 
 @dataclass(frozen=True)
 class Curves:
@@ -90,9 +92,11 @@ def line_plot(
 
 
 def _places(curves: Sequence[Curves]) -> list[tuple[float, str]]:
-    """Numbers below the points themselves, as many as there is room for."""
+    """Numbers below the points themselves, about as many as there is room for: rather fewer than at uneven steps."""
     seen = sorted({float(x) for each in curves for x in each.x})
-    return [(x, briefly(x)) for x in evenly(seen, 6)]
+    steps = len(seen) - 1
+    most = next((count for count in NUMBERS if steps % (count - 1) == 0), NUMBERS[0])
+    return [(x, briefly(x)) for x in evenly(seen, most)]
 
 
 def _last(mean: np.ndarray) -> float:
