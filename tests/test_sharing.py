@@ -9,6 +9,7 @@ from runs import Loaded, Position, assert_equal, outcome, plan, train, train_unt
 from bdr import api
 from bdr.engine.listen import Listener
 from bdr.methods import METHODS
+from bdr.planning import own_code
 from bdr.planning.own_code import own_files
 
 CWD, BDR = "ucir+cwd", "ucir+cwd+bdr"
@@ -328,3 +329,11 @@ def test_what_is_installed_is_not_ones_own_and_a_file_for_another_python_is_no_h
     names = {file.name for file in own_files("own_i.mine")}
     assert {"mine.py", "template.py", "runs.py"} <= names
     assert not any("site-packages" in file.parts for file in own_files("own_i.mine"))
+
+
+def test_of_what_ones_own_code_imports_this_library_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    write_own(
+        tmp_path, {"own_j/mine.py": "import json\nimport bdr.losses\nfrom bdr.nets import Network\nimport runs\n"}
+    )
+    assert set(own_code.imports_of(tmp_path / "own_j" / "mine.py")) == {"runs"}

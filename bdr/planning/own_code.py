@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+LIBRARY = __name__.partition(".")[0]
 HOME = Path(__file__).parents[1]
 PYTHON = Path(sysconfig.get_path("stdlib"))
 SHORT = 12  # digits of a hash that a record has
@@ -103,7 +104,7 @@ def imports_of(file: Path) -> Iterator[str]:
     """The first words of what a file imports, without what comes with Python or is this package."""
     for name in absolute_imports(file):
         first = name.partition(".")[0]
-        if first not in sys.stdlib_module_names and first != __package__:
+        if first not in sys.stdlib_module_names and first != LIBRARY:
             yield first
 
 
