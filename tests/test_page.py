@@ -148,6 +148,19 @@ def test_where_all_rows_have_settings_the_finding_is_a_gain_at_the_same_ones(tmp
     assert "the highest" not in headline(max(alone, key=lambda row: row.average), alone)
 
 
+def test_a_method_that_was_trained_in_one_way_is_not_above_a_better_one_that_was_in_two(tmp_path):
+    given = [("ucir", 5, 0.5), ("ucir", 10, 0.8), ("ucir+bdr", 10, 0.9), ("wa", 5, 0.4)]
+    made = [
+        make_run(
+            tmp_path / str(epochs), title, skill=skill, config={"stage": {"epochs": epochs}}, fingerprint=f"f{epochs}"
+        )
+        for title, epochs, skill in given
+    ]
+    comparison = compare(made)
+    assert [group.label for group in comparison.groups][-1] == "wa"
+    assert chosen(rows_of(comparison, comparison.groups[0].protocol)).group.label == "ucir+bdr stage.epochs=10"
+
+
 def test_names_are_written_as_in_their_papers():
     assert proper("icarl+cwd+mine bdr.beta=0.5") == "iCaRL+CwD+mine bdr.beta=0.5"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,12 +77,21 @@ def rows_of(comparison: Comparison, protocol: str) -> list[Row]:
 def chosen(rows: Sequence[Row]) -> Row:
     """The best without settings of its own, since of many one is best by luck; of two, the one built on the other.
 
-    Where all have settings, the best of those that have a gain: it is over a row of the same ones.
+    Where all of a method have settings, those of it that have a gain: it is over a row of the same ones. A method that
+    was trained in one way alone names no settings, and is no plainer than another for that.
     """
-    plain = [row for row in rows if not has_own_settings(row.group)]
-    likely = plain or [row for row in rows if row.gain] or list(rows)
+    of_method: dict[str, list[Row]] = {}
+    for row in rows:
+        of_method.setdefault(re.split(r"[+ ]", row.group.label, maxsplit=1)[0], []).append(row)
+    likely = [row for mine in of_method.values() for row in eligible(mine)]
     built = [row for row in likely if row.gain]
     return built[0] if len(likely) == 2 and len(built) == 1 else max(likely, key=lambda row: row.average)
+
+
+def eligible(rows: Sequence[Row]) -> list[Row]:
+    """Of one method: the rows without settings of their own, else those with a gain, else all."""
+    plain = [row for row in rows if not has_own_settings(row.group)]
+    return plain or [row for row in rows if row.gain] or list(rows)
 
 
 def findings(comparison: Comparison) -> Html:
