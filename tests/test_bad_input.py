@@ -198,6 +198,26 @@ def test_a_folder_of_runs_in_place_of_an_option_is_told_which(refused, tmp_path,
     assert f"{folder} is too much" in refused(USAGE, "list", "runs", folder, "--runs", folder)
 
 
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("run ucir+bdr --data imagefolder pics", "bdr run ucir+bdr --data imagefolder --root pics"),
+        ("run ucir+bdr pics --data=imagefolder", "bdr run ucir+bdr --data=imagefolder --root pics"),
+        ("run ucir+bdr pics --base 2", "bdr run ucir+bdr --base 2 --data imagefolder --root pics"),
+        ("extend RUN pics", "bdr extend RUN --root pics"),
+        ("evaluate RUN pics", "bdr evaluate RUN --root pics"),
+        ("run ucir+bdr runs", "bdr run ucir+bdr --runs runs"),
+        ("run ucir+bdr --data imagefolder --root=pics runs", "--root=pics --runs runs"),
+        ("run ucir+bdr --root pics --runs=other runs", "and nothing else: runs is too much"),
+    ],
+)
+def test_a_folder_of_pictures_in_place_of_an_option_is_told_which(refused, tmp_path, typed, instead):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "pics" / "train" / "ant").mkdir(parents=True)
+    (tmp_path / "pics" / "train" / "ant" / "1.png").write_bytes(b"")
+    assert refused(USAGE, *typed.split()).endswith(instead)
+
+
 def test_every_command_can_say_what_it_takes():
     groups = [get_command(app)]
     groups += [group for group in groups[0].commands.values() if hasattr(group, "commands")]

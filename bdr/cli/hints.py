@@ -44,12 +44,21 @@ class Hinting(TyperCommand):
 
     def too_much(self, words: Sequence[str], left: Sequence[str]) -> str:
         takes = f"{self.name} takes {f'{self.taken()}, and nothing else' if self.taken() else 'no argument'}"
-        takes_runs = any("--runs" in param.opts for param in self.params) and "--runs" not in words
-        if takes_runs and Path(left[0]).is_dir():
+        if Path(left[0]).is_dir() and (option := self.option_for(left[0], words)):
             place = len(words) - words[::-1].index(left[0])  # the last of its kind: arguments are taken from the front
-            instead = ["bdr", str(self.name), *words[: place - 1], *words[place:], "--runs", left[0]]
+            instead = ["bdr", str(self.name), *words[: place - 1], *words[place:], *option, left[0]]
             return f"{takes}: {shlex.join(instead)}"
         return f"{takes}: {' '.join(left)} is too much"
+
+    def option_for(self, folder: str, words: Sequence[str]) -> list[str]:
+        """What stands before a folder of pictures, or of runs; nothing where that has been given."""
+        options = {option for param in self.params for option in param.opts}
+        from bdr.commands.meant import holds_classes
+
+        free = options - {word.partition("=")[0] for word in words}
+        if "--root" in free and ("--data" in options - free or holds_classes(Path(folder))):
+            return ["--data", "imagefolder", "--root"] if "--data" in free else ["--root"]
+        return ["--runs"] if "--runs" in free else []
 
     def taken(self) -> str:
         """`WHAT (METHOD+PLUGIN+..., a recipe, ...)`: the arguments of the command, as its help has them."""

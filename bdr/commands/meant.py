@@ -1,12 +1,14 @@
-"""Which setting was meant by an option that there is not."""
+"""Which setting was meant by an option that there is not, and what a folder is that stands without one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from bdr.configuration.config import Config, settable
 from bdr.data.augment import Augment
+from bdr.data.pictures import holds_pictures
 from bdr.errors import nearest
 from bdr.methods import METHODS
 from bdr.nets import NETS
@@ -39,6 +41,11 @@ def settings_by_field(words: Iterable[str]) -> dict[str, str]:
         own = [name for name, (_, default) in settable(target).items() if default is not ...]
         found = {name: f"{owner}.{name}" for name in own} | found
     return found
+
+
+def holds_classes(folder: Path) -> bool:
+    """Whether it looks like a folder of pictures: CLASS/*.png or train/CLASS/*.png in it."""
+    return any(holds_pictures(place) for depth in ("*/", "*/*/") for place in folder.glob(depth))
 
 
 def parts_among(words: Iterable[str]) -> dict[str, Callable[..., Any]]:
