@@ -221,7 +221,14 @@ def test_in_python_a_broken_picture_raises_when_its_turn_comes_or_is_handed_over
 def test_a_run_without_a_model_is_refused(run, pictures, tmp_path):
     copied = shutil.copytree(run, tmp_path / "copied")
     shutil.rmtree(copied / "phase-01" / "model")
-    with pytest.raises(UsageError, match="keeps no model"):
+    with pytest.raises(UsageError, match=r"keeps no model: .*phase-01/model is gone; put back a copy"):
+        bdr.predict(copied, pictures)
+    (copied / "DONE").unlink()
+    with pytest.raises(UsageError, match=r"keeps no model: it is not finished .2 of 2 phases.: .*bdr resume"):
+        bdr.predict(copied, pictures)
+    info = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps(info | {"config": info["config"] | {"keep": "none"}}))
+    with pytest.raises(UsageError, match=r"keeps no model: it ran with --keep none; train it again with --keep last"):
         bdr.predict(copied, pictures)
 
 

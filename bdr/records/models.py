@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bdr.errors import UsageError
 from bdr.records.files import json_object, read_bytes
-from bdr.records.reader import phase_folder, train_anew
+from bdr.records.reader import Run, phase_folder, train_anew
 
 
 def model_folder(path: Path, phase: int) -> Path:
@@ -21,13 +21,25 @@ def kept_phase(path: Path, phase: int | None) -> int:
     """The phase that is asked for, or the last one that a model is kept of; a refusal where there is none."""
     kept = kept_phases(path)
     if not kept:
-        raise UsageError(f"{path} keeps no model: it is not finished, or ran with --keep none")
+        raise UsageError(f"{path} keeps no model: {why_none(path)}")
     if phase is not None and phase not in kept:
         names = ", ".join(map(str, kept))
         raise UsageError(
             f"{path} keeps no model of phase {phase}, only of {names}; run with --keep all for every phase"
         )
     return kept[-1] if phase is None else phase
+
+
+def why_none(path: Path) -> str:
+    """Why there is no model at all, and what to do about it."""
+    run = Run.open(path)
+    if run.info.get("config", {}).get("keep") == "none":  # to finish it would not bring one
+        return "it ran with --keep none; train it again with --keep last, into another folder"
+    if not run.whole:
+        done, planned = len(run.phases), len(run.info["phases"])
+        return f"it is not finished ({done} of {planned} phases): finish it first with bdr resume {path}"
+    folder = model_folder(path, len(run.phases) - 1)
+    return f"{folder} is gone; put back a copy of it, or {train_anew(path)}"
 
 
 def instead_of_model(folder: Path) -> str:
