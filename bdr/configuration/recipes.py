@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -208,6 +209,13 @@ def is_whole(file: Mapping[str, Any]) -> bool:
     return file.keys() >= Config.model_fields.keys() - {"method", "plugins"}
 
 
+def refuse_other_signs(what: str) -> None:
+    """`ucir-bdr`, as the folder of a run is called, and `ucir,bdr`."""
+    method, *plugins = re.findall(r"[^-+,;/&\s]+", what) or [""]
+    if plugins and method in (*METHODS, *RECIPES) and all(name in PLUGINS for name in plugins):
+        raise UsageError(f"'{what}' is not like METHOD+PLUGIN+PLUGIN: type {'+'.join([method, *plugins])}")
+
+
 def begun(what: str, data: str | None) -> Config:
     """A recipe, or a method in the frame of a data set, with plug-ins."""
     name, *plugins = what.split("+")
@@ -223,6 +231,7 @@ def begun(what: str, data: str | None) -> Config:
         ordered = "+".join([method, name, *(part for part in plugins if part != method)])
         raise UsageError(f"'{name}' is a plug-in: name a method before it, such as {ordered}")
     if name not in METHODS and not is_own(name):
+        refuse_other_signs(what)
         raise unknown("method or recipe", name, [*METHODS, *RECIPES])
     chosen = changed(Config(), {} if data is None else {"data": data}).data
     return changed(frame_of(chosen)(name, *plugins), {"data": chosen})
