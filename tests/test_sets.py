@@ -415,6 +415,16 @@ def test_what_is_left_out_of_a_class_is_told_and_what_is_hidden_is_not(folder):
     ]
 
 
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_pictures_without_a_class_are_told(folder, part):
+    paint(folder / part / "7.png")
+    paint(folder / part / ".hidden.png")
+    (said,) = [each for each in warned(folder) if "left out" in each]
+    assert said.startswith(
+        f"{folder / part}: pictures beside the folders of the classes are left out (7.png): put each"
+    )
+
+
 def test_a_test_picture_that_is_trained_on_too_is_told(folder):
     paint(folder / "test" / "bee" / "new.png", (1, 2, 3))
     for number in range(2):

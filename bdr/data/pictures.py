@@ -132,6 +132,7 @@ def pictures(files: Sequence[Labelled], size: int) -> list[Images]:
 def labelled_files(folder: Path, classes: Sequence[str]) -> Labelled:
     """All pictures of all classes, class by class, sorted by file name."""
     places = class_folders(folder)
+    say_what_has_no_class(folder)
     return [(path, label) for label, name in enumerate(classes) for path in picture_files(places[name])]
 
 
@@ -204,6 +205,17 @@ def picture_files(folder: Path) -> list[Path]:
     if not files:
         raise EmptyFolder(folder)
     return files
+
+
+def say_what_has_no_class(folder: Path) -> None:
+    """Pictures beside the folders of the classes."""
+    stray = sorted(name_of(path) for path in folder.iterdir() if is_picture(path))
+    if stray:
+        warnings.warn(
+            f"{folder}: pictures beside the folders of the classes are left out ({shortened(stray)}): put each into "
+            "the folder of its class",
+            stacklevel=2,
+        )
 
 
 def say_what_is_left_out(folder: Path) -> None:
