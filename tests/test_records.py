@@ -228,6 +228,23 @@ def test_a_run_that_another_process_trains_is_refused_untouched_and_that_process
     assert is_being_trained(writer.path)
 
 
+def test_a_folder_that_is_no_run_is_told_which_are_there(tmp_path):
+    (tmp_path / "runs" / "pictures").mkdir(parents=True)
+    for name in ("first", "data/method/second"):
+        RunWriter.create(tmp_path / "runs" / name, INFO).close()
+    instead = {
+        "runs": f"name one in it: {tmp_path}/runs/data/method/second, {tmp_path}/runs/first",
+        "runs/frist": f"did you mean {tmp_path}/runs/first?",
+        "runs/other": "name a folder that `bdr run` has written",
+        "runs/pictures": "name a folder that `bdr run` has written",
+        "none/first": "name a folder that `bdr run` has written",
+    }
+    for name, words in instead.items():
+        with pytest.raises(UsageError) as refused:
+            Run.open(tmp_path / name)
+        assert str(refused.value) == f"{tmp_path / name} is not a run: it has no run.json; {words}"
+
+
 def test_the_lock_of_a_killed_process_is_free(writer, another):
     another.kill()
     another.wait()

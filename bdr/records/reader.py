@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bdr.errors import BdrError, UsageError
+from bdr.errors import ALIKE, BdrError, UsageError, nearest, shortened
 from bdr.records.files import damaged, ends_half_written, json_lines, json_object, load_npz, read_bytes
 from bdr.records.folders import folders, is_begun, is_done, is_left_empty
 from bdr.records.steps import ANALYSIS, STEPS
@@ -23,6 +24,7 @@ OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
 EXEMPLARS = "exemplars.json"
 NORMALISED = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as the protocol says it
 LARGEST = 255  # a probability of 1 as it is stored
+LOOKED_INTO = 1000  # folders in one that is no run: among so many there is one, or it is full of something else
 FAR = 20.0  # points of accuracy between two readouts of one model
 # facts that do not keep results apart: a class order is a seed of its own kind, a label names the readout, and how a
 # method trains is part of it
@@ -44,6 +46,16 @@ def exemplars_file(path: Path, phase: int) -> Path:
 
 def snapshots_file(path: Path, phase: int) -> Path:
     return phase_folder(path, phase) / "snapshots.npz"
+
+
+def meant_instead(path: Path) -> str:
+    """The runs in a folder that is none, or the one beside it that is spelt much like it."""
+    inside = [folder for folder, _, _ in islice(folders(path), LOOKED_INTO) if is_begun(folder)]
+    if inside:
+        return f"name one in it: {shortened(inside)}"
+    beside = [place.name for place in path.parent.glob("*/") if is_begun(place)]
+    near = nearest(path.name, beside, ALIKE)
+    return f"did you mean {path.parent / near}?" if near else "name a folder that `bdr run` has written"
 
 
 def train_anew(path: Path) -> str:
@@ -88,7 +100,7 @@ class Run:
         """Read a run directory; what is large is read when it is asked for."""
         path = Path(path)
         if not is_begun(path):
-            raise UsageError(f"{path} is not a run: it has no run.json; name a folder that `bdr run` has written")
+            raise UsageError(f"{path} is not a run: it has no run.json; {meant_instead(path)}")
         return cls(path, read_info(path), read_phases(path), is_done(path))
 
     @property
