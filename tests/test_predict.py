@@ -77,6 +77,8 @@ def test_what_is_no_picture_is_named(run, pictures, tmp_path):
     assert (code, "holds no pictures (.png" in said) == (2, True)
     code, _, said = typed("predict", run, tmp_path / "gone.png")
     assert (code, "there is no file or folder" in said) == (2, True)
+    code, _, said = typed("predict", run, pictures, "--csv", "found.csv")
+    assert (code, said) == (2, "bdr: there is no file or folder 'found.csv'; to write it, type -o found.csv\n")
 
 
 def with_accuracies(run, place, **changes):

@@ -23,6 +23,7 @@ from bdr.records import Run
 
 MODES = {1: "L", 3: "RGB"}  # of Pillow, by channels
 AS_IT_IS = Augment(pad=0, flip=False)
+FORMS = (".csv", ".json")  # of files that predictions are written into
 
 
 class Recognised(NamedTuple):
@@ -37,7 +38,9 @@ def picture_paths(places: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for place in places:
         if not place.exists():
-            raise UsageError(f"there is no file or folder '{place}'; name pictures, or a folder of them")
+            to_write = place.suffix.lower() in FORMS
+            instead = f"to write it, type -o {place}" if to_write else "name pictures, or a folder of them"
+            raise UsageError(f"there is no file or folder '{place}'; {instead}")
         inside = pictures_below(place) if place.is_dir() else [place]
         if not inside:
             raise UsageError(f"folder '{place}' holds no pictures ({', '.join(ENDINGS)}), and none below it")
