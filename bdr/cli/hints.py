@@ -52,9 +52,9 @@ class Hinting(TyperCommand):
 
     def option_for(self, folder: str, words: Sequence[str]) -> list[str]:
         """What stands before a folder of pictures, or of runs; nothing where that has been given."""
-        options = {option for param in self.params for option in param.opts}
         from bdr.commands.meant import holds_classes
 
+        options = {option for param in self.params for option in param.opts}
         free = options - {word.partition("=")[0] for word in words}
         if "--root" in free and ("--data" in options - free or holds_classes(Path(folder))):
             return ["--data", "imagefolder", "--root"] if "--data" in free else ["--root"]
