@@ -253,7 +253,7 @@ def test_a_run_of_nothing_is_told_what_to_name(refused):
         ("augment.pads=1", "no setting of augment 'pads'; there are additive, brightness, contrast, flip, pad,"),
         ("la.tau=1", "no part of this run with settings 'la'"),
         ("cwd.coefficient=1", "; to have 'cwd' name it: ucir+bdr+cwd"),
-        ("icarl.outputs=100", "; to have 'icarl' name it: icarl+bdr"),
+        ("icarl.outputs=100", "; to have 'icarl' name it: icarl+bdr, in place of ucir"),
         ("resnet32.width=1", "; to have 'resnet32' name it: --net resnet32"),
         ("stage.optimizer=adam", "there are adamw, sgd: did you mean 'adamw'?"),
         ("stage.schedule=step", "there are constant, cosine, steps"),

@@ -35,7 +35,7 @@ def how_to_name(part: str, config: Config) -> str | None:
     instead = {
         **dict.fromkeys(NETS, f"--net {part}"),
         **dict.fromkeys(PLUGINS, f"{config.title}+{part}"),
-        **dict.fromkeys(METHODS, "+".join([part, *config.plugins])),
+        **dict.fromkeys(METHODS, f"{'+'.join([part, *config.plugins])}, in place of {config.method}"),
     }
     return f"to have '{part}' name it: {instead[part]}" if part in instead else None
 
