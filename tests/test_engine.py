@@ -615,6 +615,19 @@ def test_a_slip_in_a_loss_of_ones_own_is_named(loss, said):
         Objective(Slips(), [], PHASES[0], Stage()).terms(make_batch(torch.randn(2, 1, 4, 4), torch.tensor([0, 1])))
 
 
+def test_the_term_that_was_not_finite_first_is_named():
+    class Broken(Plain):
+        def loss(self, batch, phase, classify):
+            return super().loss(batch, phase, classify) | {
+                "broken": (-1 - self.net(batch.x).logits.square().mean()).sqrt()
+            }
+
+    pool, stage = make_pool([6, 6, 6, 6]), Stage(epochs=1, batch=8)
+    fit = Fit(Objective(Broken(), [], pool.phase, stage), pool, "eager", 0)
+    with pytest.raises(BdrError, match="term 'broken' at step 1 of epoch 1"):
+        fit.epoch(0, 0, None, lambda step, log: None)
+
+
 def test_a_method_that_never_classifies_leaves_plug_ins_nothing_to_act_on():
     with pytest.raises(BdrError, match=r"never calls `classify`.*'plugin'"):
         Objective(Plain(times=0), [Times()], PHASES[0], Stage()).terms(

@@ -117,14 +117,15 @@ class Fit:
         return drawn._replace(plugins=tuple(theirs))
 
     def check_finite(self, log: EpochLog) -> None:
-        for name in log.weights:
-            bad = ~np.isfinite(log.term(name))
-            if bad.any():
-                raise BdrError(
-                    f"the loss is no longer finite: term '{name}' at step {int(bad.argmax()) + 1} of epoch "
-                    f"{log.epoch + 1}, stage '{self.stage.name}', phase {self.pool.phase.index}; the checkpoint before "
-                    f"it is kept. Try a smaller --set stage.lr={self.stage.lr / 10:g}, or --precision fp32"
-                )
+        """Names the term that was the first: the step after it makes NaN of all others."""
+        bad = {name: ~np.isfinite(log.term(name)) for name in log.weights}
+        if failed := {name: int(steps.argmax()) for name, steps in bad.items() if steps.any()}:
+            name = min(failed, key=failed.__getitem__)
+            raise BdrError(
+                f"the loss is no longer finite: term '{name}' at step {failed[name] + 1} of epoch "
+                f"{log.epoch + 1}, stage '{self.stage.name}', phase {self.pool.phase.index}; the checkpoint before "
+                f"it is kept. Try a smaller --set stage.lr={self.stage.lr / 10:g}, or --precision fp32"
+            )
 
 
 class Fits(NamedTuple):
