@@ -601,9 +601,9 @@ def test_a_method_hears_before_and_after_the_step_with_the_gradients_there():
 @pytest.mark.parametrize(
     ("loss", "said"),
     [
-        (lambda out: out.logits.sum(1), "must be named terms"),
+        (lambda out: out.logits.sum(1), "`loss` of Slips must return named terms, .* and returned a Tensor"),
         (lambda out: {"ce": out.logits.sum(1)}, r"term 'ce' of Slips must be one number, and is \(2,\): average it"),
-        (lambda out: {"ce": 3.0}, "term 'ce' of Slips must be one number"),
+        (lambda out: {"ce": 3.0}, r"term 'ce' of Slips must be a tensor, and is a float: leave out \.item\(\)"),
     ],
 )
 def test_a_slip_in_a_loss_of_ones_own_is_named(loss, said):
@@ -613,6 +613,26 @@ def test_a_slip_in_a_loss_of_ones_own_is_named(loss, said):
 
     with pytest.raises(BdrError, match=said):
         Objective(Slips(), [], PHASES[0], Stage()).terms(make_batch(torch.randn(2, 1, 4, 4), torch.tensor([0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda out: None, "`{}` of plug-in 'plugin' must return named terms, .* and returned a NoneType"),
+        (
+            lambda out: {"own": out.features.mean(1)},
+            r"term 'own' of plug-in 'plugin' must be one number, and is \(2,\)",
+        ),
+        (lambda out: {"own": 3.0}, "term 'own' of plug-in 'plugin' must be a tensor, and is a float"),
+    ],
+)
+@pytest.mark.parametrize("seam", ["terms", "watch"])
+def test_a_slip_in_the_terms_of_a_plug_in_is_named(seam, made, said):
+    plugin = type("Slips", (Plugin,), {seam: lambda self, batch, out, *forward: made(out)})()
+    objective = Objective(Plain(), [plugin], PHASES[0], Stage())
+    batch = make_batch(torch.randn(2, 1, 4, 4), torch.tensor([0, 1]))
+    with pytest.raises(BdrError, match=said.format(seam)):
+        objective.watched(objective.terms(batch)[1], batch)
 
 
 def test_the_term_that_was_not_finite_first_is_named():

@@ -17,14 +17,17 @@ from bdr.records.steps import ANALYSED, CE_OLD
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
-def checked(terms: object, method: Method) -> dict[str, Tensor]:
-    """The terms of a method; a method of one's own may slip."""
+def checked(terms: object, seam: str, whose: str) -> dict[str, Tensor]:
+    """What a method or a plug-in made of a batch; one's own may slip."""
     if not isinstance(terms, dict):
-        raise BdrError(f"the loss of {type(method).__name__} must be named terms, {{'ce': ...}}; it is {type(terms)}")
+        kind = type(terms).__name__
+        raise BdrError(f"`{seam}` of {whose} must return named terms, {{'ce': ...}}, and returned a {kind}")
     for name, value in terms.items():
-        if not isinstance(value, Tensor) or value.dim():
-            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value)
-            raise BdrError(f"term '{name}' of {type(method).__name__} must be one number, and is {shape}: average it")
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            raise BdrError(f"term '{name}' of {whose} must be a tensor, and is a {kind}: leave out .item() or float()")
+        if value.dim():
+            raise BdrError(f"term '{name}' of {whose} must be one number, and is {tuple(value.shape)}: average it")
     return dict(terms)
 
 
@@ -96,13 +99,13 @@ class Objective:
                     plugin.observe(mine, out)
             return self.around(out, y)
 
-        terms = checked(self.loss(batch, self.phase, classify), self.method)
+        terms = checked(self.loss(batch, self.phase, classify), self.stage.loss, type(self.method).__name__)
         out = heard[0] if heard else None
         whose: dict[str, Plugin | None] = dict.fromkeys(terms)  # None: the method's own
         for plugin, mine in handed:
             if out is None:
                 raise BdrError(f"the method never calls `classify`, so plug-in '{plugin.name}' has nothing to act on")
-            own = plugin.terms(mine, out, self.beside)
+            own = checked(plugin.terms(mine, out, self.beside), "terms", owner(plugin))
             refuse_names(plugin, own, terms)
             terms.update(own)
             whose.update(dict.fromkeys(own, plugin))
@@ -142,7 +145,7 @@ class Objective:
             return {}
         found: dict[str, Tensor] = {}
         for plugin, mine in self.handed(batch, views):  # first: ours take the loss as it is between two batches
-            own = plugin.watch(mine, out)
+            own = checked(plugin.watch(mine, out), "watch", owner(plugin))
             refuse_names(plugin, own, (*self.counted, *found, CE_OLD, *ANALYSED))
             found |= own
         for watch in () if self.phase.first else self.watches:
