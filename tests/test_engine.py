@@ -635,6 +635,34 @@ def test_a_slip_in_the_terms_of_a_plug_in_is_named(seam, made, said):
         objective.watched(objective.terms(batch)[1], batch)
 
 
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (lambda steps: {"share": torch.rand(steps)}, "dict"),
+        (lambda steps: None, "NoneType"),
+        (lambda steps: torch.rand(steps), r"\(3,\)"),
+        (lambda steps: (torch.rand(steps + 1), 2.0), r"\(\(4,\), float\)"),
+        (lambda steps: (torch.rand(()),), r"\(\(\)\)"),
+    ],
+)
+def test_a_slip_in_what_a_plug_in_draws_is_named(made, found):
+    plugin = type("Slips", (Plugin,), {"draws": lambda self, steps, size, chance: made(steps)})()
+    pool = make_pool([6, 6, 6, 6])
+    fit = Fit(Objective(Plain(), [plugin], pool.phase, Stage(epochs=1, batch=8)), pool, "eager", 0)
+    with pytest.raises(
+        BdrError, match=rf"`draws` of plug-in 'plugin' must .* a row a step \(3, ...\), and returned {found}$"
+    ):
+        fit.plan(0)
+
+
+def test_a_plug_in_that_hands_on_no_batch_is_named():
+    plugin = type("Slips", (Plugin,), {"batch": lambda self, batch, drawn: None})()
+    pool = make_pool([6, 6, 6, 6])
+    fit = Fit(Objective(Plain(), [plugin], pool.phase, Stage(epochs=1, batch=8)), pool, "eager", 0)
+    with pytest.raises(BdrError, match="`batch` of plug-in 'plugin' must return the batch, and returned a NoneType"):
+        fit.epoch(0, 0, None, lambda step, log: None)
+
+
 def test_the_term_that_was_not_finite_first_is_named():
     class Broken(Plain):
         def loss(self, batch, phase, classify):

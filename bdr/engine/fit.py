@@ -15,6 +15,7 @@ from bdr.engine.listen import EpochLog
 from bdr.engine.objective import Objective
 from bdr.engine.step import EagerStep, Step, make_optimizer, make_step, set_rate
 from bdr.errors import BdrError
+from bdr.plugins.base import Plugin
 from bdr.schedules import learning_rate
 from bdr.types import Clock, Stage, has_name
 
@@ -55,6 +56,19 @@ class Awake(NamedTuple):
                 parameter.grad = None
         for module, mode in self.modes:
             module.training = mode
+
+
+def drawn_by(plugin: Plugin, steps: int, size: int, chance: torch.Generator) -> tuple[Tensor, ...]:
+    """What a plug-in draws for an epoch. One's own may slip, and with too many rows all would seem well."""
+    drawn: object = plugin.draws(steps, size, chance)
+    columns = drawn if isinstance(drawn, tuple | list) else [drawn]
+    if columns is drawn and all(isinstance(column, Tensor) and column.shape[:1] == (steps,) for column in columns):
+        return tuple(columns)
+    found = ", ".join(f"{tuple(c.shape)}" if isinstance(c, Tensor) else type(c).__name__ for c in columns)
+    raise BdrError(
+        f"`draws` of plug-in '{plugin.name}' must return a tuple of tensors with a row a step ({steps}, ...), and "
+        f"returned {f'({found})' if columns is drawn else found}"
+    )
 
 
 class Fit:
@@ -113,7 +127,7 @@ class Fit:
         drawn, plugins = self.pool.epoch(self.stage, self.place, epoch), self.objective.plugins
         chances = [self.pool.chance(plugin.name, self.place, epoch) for plugin in plugins]
         size = drawn.rows.shape[1]
-        theirs = (p.draws(drawn.steps, size, chance) for p, chance in zip(plugins, chances, strict=True))
+        theirs = (drawn_by(p, drawn.steps, size, chance) for p, chance in zip(plugins, chances, strict=True))
         return drawn._replace(plugins=tuple(theirs))
 
     def check_finite(self, log: EpochLog) -> None:

@@ -50,6 +50,14 @@ def looked(plugin: Plugin, store: Store, rows: Tensor, drawn: tuple[Tensor, ...]
     return views
 
 
+def handed_on(plugin: Plugin, batch: Batch, drawn: tuple[Tensor, ...]) -> Batch:
+    changed: object = plugin.batch(batch, drawn)
+    if not isinstance(changed, Batch):
+        kind = type(changed).__name__
+        raise BdrError(f"`batch` of plug-in '{plugin.name}' must return the batch, and returned a {kind}")
+    return changed
+
+
 class EagerStep:
     """The step as it reads."""
 
@@ -94,7 +102,7 @@ class EagerStep:
         batch = Batch(x, y, now.rows, self.clock)
         views: list[tuple[Tensor, ...]] = []
         for plugin, drawn in zip(self.objective.plugins, now.plugins, strict=True):
-            batch = plugin.batch(batch, drawn)
+            batch = handed_on(plugin, batch, drawn)
             views.append(self.looked(plugin, self.store, now.rows, drawn) if plugin.views else ())
         return batch, views
 
