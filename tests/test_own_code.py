@@ -1,12 +1,15 @@
 """A run says which code trained it, the library's and one's own, and whoever changes that code is told."""
 
+import copy
 import json
 import re
 import sys
 
 import pytest
+import torch
 from runs import Position, TwoStages, assert_equal, plan, train, train_until
 from test_cli import typed
+from torch import nn
 
 from bdr import api
 from bdr.bench.cases import fits_of, steps_of
@@ -94,6 +97,37 @@ class Mistaken(TwoStages):
 class Narrow(TwoStages):
     def end(self, phase, pool):
         pass
+
+
+class Copying(TwoStages):
+    """A slip: the network before is a part that a method as it is built does not have."""
+
+    def end(self, phase, pool, exemplars):
+        self.before = copy.deepcopy(self.net)
+
+
+class BegunPart(TwoStages):
+    """A slip: a part that is made in the first phase."""
+
+    def begin(self, phase, pool):
+        super().begin(phase, pool)
+        if phase.first:
+            self.extra = nn.Linear(2, 2)
+
+
+class Growing(Plugin):
+    """A slip: a buffer that grows, and nothing that says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("offset", torch.zeros(0))
+
+    def begin(self, phase, census, net):
+        self.offset = torch.zeros(phase.seen)
+
+
+class Saying(Growing):
+    by_class = ("offset",)
 
 
 class Greedy(TwoStages):
@@ -323,6 +357,24 @@ def test_what_is_made_ready_before_an_epoch_is_there_in_a_rehearsal(tmp_path):
     assert (seen.terms, seen.whole) == ({"ce"}, True)
 
 
+LOST = {
+    "test_own_code:Copying": "no checkpoint of Copying could be .*: 'before' is to be laid out, and this model ",
+    "test_own_code:BegunPart": "no checkpoint of BegunPart could be .*: Unexpected .*extra.weight",
+    "ucir+test_own_code:Growing": "no checkpoint of Growing could be .*: size mismatch for offset: .*",
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_what_no_checkpoint_would_be_good_for_is_told_before_training(what, tmp_path):
+    with pytest.raises(UsageError, match=LOST[what]):
+        train(tmp_path / "run", what, net="runs:flat", phases=2)
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
+
+
+def test_a_buffer_that_says_how_it_grows_is_trained(tmp_path):
+    assert Run.open(train(tmp_path / "run", "ucir+test_own_code:Saying", net="runs:flat", phases=2)).whole
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_is_made_ready_before_an_epoch_is_there_in_a_benchmark(number, tmp_path):
     (fit,) = fits_of(plan(tmp_path / "run", **PREPARED).learner, number)
@@ -368,7 +420,7 @@ def test_a_term_of_later_phases_may_have_a_weight_from_the_start_and_in_a_run_of
 
 def test_rehearsing_changes_nothing_of_what_is_trained(tmp_path, monkeypatch):
     path = train(tmp_path / "rehearsed", **SHORT)
-    monkeypatch.setattr("bdr.planning.rehearsal.rehearse_training", lambda learner: None)
+    monkeypatch.setattr("bdr.planning.rehearsal.rehearse_training", lambda plan: None)
     assert_equal(path, train(tmp_path / "not", **SHORT))
 
 

@@ -16,22 +16,25 @@ import torch
 
 from bdr import metrics
 from bdr.data.memory import Memory
+from bdr.engine.checkpoint import module_state, restore_module
 from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.errors import ALIKE, BdrError, UsageError, nearest
+from bdr.planning.parts import make_method, make_plugins
+from bdr.planning.plan import Plan
 from bdr.records import Run, RunWriter
 from bdr.report import as_text, run_sheet
-from bdr.types import Phase
+from bdr.types import ImageShape, Phase
 
 FEW = 2  # images of each class
 SLIPS = (NameError, AttributeError, TypeError, ImportError)  # which no number of images mends
 
 
-def rehearse(info: dict[str, Any], learner: Learner, found: Predictions) -> None:
+def rehearse(plan: Plan, found: Predictions) -> None:
     """Whatever training comes to later, or will be followed by."""
-    rehearse_training(learner)
-    rehearse_records(info, learner.phases, found)
+    rehearse_training(plan)
+    rehearse_records(plan.info, plan.learner.phases, found)
 
 
 def rehearse_records(info: dict[str, Any], phases: Sequence[Phase], found: Predictions) -> None:
@@ -58,20 +61,41 @@ def spread_over(found: Predictions, seen: int) -> Predictions:
     return Predictions(labels, {name: (ids[take], chances[take]) for name, (ids, chances) in found.readouts.items()})
 
 
-def rehearse_training(learner: Learner) -> None:
+def rehearse_training(plan: Plan) -> None:
     """A step of every stage of the first two phases on a copy, where a part is one's own: our tests step the others."""
-    own = {home for part in learner.modules().values() if (home := home_of(type(part).__module__)) != "bdr"}
+    own = {home for part in plan.learner.modules().values() if (home := home_of(type(part).__module__)) != "bdr"}
     if not own:
         return
     seen = Weighed()
     try:
         with warnings.catch_warnings(action="ignore"):
-            train_a_little(on_few_images(learner), seen)
+            trial = on_few_images(plan.learner)
+            train_a_little(trial, seen)
     except BdrError:
         raise
     except Exception as error:
         tell_failure(error, own)
+    else:
+        rehearse_going_on(plan, trial)
     seen.refuse_misnamed()
+
+
+def rehearse_going_on(plan: Plan, trial: Learner) -> None:
+    """Parts as they are built take up what was trained, as they do after a stop, and where a model is loaded."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
+        plugins = make_plugins(plan.config)
+        method = make_method(plan.config, ImageShape(*plan.info["image"]), plugins)
+    built = replace(trial, method=method, plugins=plugins).modules()
+    for name, part in trial.modules().items():
+        try:
+            restore_module(built[name], module_state(part), trial.device)
+        except (BdrError, RuntimeError) as error:
+            why = str(error).splitlines()[:2][-1].strip()  # the first line of torch says that there are errors
+            raise UsageError(
+                f"no checkpoint of {type(part).__name__} could be taken up again, for begin is not replayed: {why}; "
+                "make its parts in __init__, and let what grows say how (by_class, or layout and lay_out): see "
+                "docs/add-a-method.md"
+            ) from None
 
 
 def home_of(module: str) -> str:
