@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -175,6 +176,13 @@ def test_every_file_and_every_folder_of_the_library_is_in_the_tree_of_the_docume
     tree = text.partition("## The tree")[2].partition("\n## ")[0]
     named = {name for row in tree.splitlines() if row.startswith("|") for name in row.split("|")[1].split("`")[1::2]}
     assert named == {f"{part}/" if (HOME / part).is_dir() else f"{part}.py" for part in RULES}
+
+
+def test_every_file_of_the_library_that_it_or_a_document_names_is_there():
+    documents = [HOME.parent / "README.md", *(HOME.parent / "docs").rglob("*.md"), *HOME.rglob("*.py")]
+    named = {name for file in documents for name in re.findall(r"\bbdr/[\w/]+\.\w+", file.read_text(encoding="utf-8"))}
+    assert not [name for name in sorted(named) if not (HOME.parent / name).exists()]
+    assert named
 
 
 def test_a_name_of_a_package_beside_one_of_its_modules_counts_as_the_package(tmp_path):

@@ -100,7 +100,7 @@ def test_where_table_2_has_no_size_it_is_said():
 def test_every_method_says_what_it_brings_and_no_other_does():
     assert list(BRINGS) == list(METHODS)
     assert set(PLUGINS_ON_DIGITS) <= set(PLUGINS)
-    with pytest.raises(UsageError, match=r"no row 'mine' in BRINGS of bdr/frames\.py: add one"):
+    with pytest.raises(UsageError, match=r"no row 'mine' in BRINGS of bdr/configuration/frames\.py: add one"):
         cifar100("mine")
 
 

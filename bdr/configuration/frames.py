@@ -156,7 +156,9 @@ def brought_by(method: str) -> Brings:
     if is_own(method):
         return Brings(in_paper_frame=True)
     if method not in BRINGS:
-        raise UsageError(f"no row '{method}' in BRINGS of bdr/frames.py: add one, Brings() where the frame will do")
+        raise UsageError(
+            f"no row '{method}' in BRINGS of bdr/configuration/frames.py: add one, Brings() where the frame will do"
+        )
     return BRINGS[method]
 
 
