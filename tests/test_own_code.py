@@ -115,6 +115,18 @@ class BegunPart(TwoStages):
             self.extra = nn.Linear(2, 2)
 
 
+class Counting(TwoStages):
+    """A slip: a number that changes from step to step, and is a number of Python."""
+
+    def __init__(self, make, share: float = 1.0):
+        super().__init__(make)
+        self.share = share
+
+    def loss(self, batch, phase, classify):
+        self.share *= 0.5
+        return super().loss(batch, phase, classify)
+
+
 class Growing(Plugin):
     """A slip: a buffer that grows, and nothing that says so."""
 
@@ -128,6 +140,23 @@ class Growing(Plugin):
 
 class Saying(Growing):
     by_class = ("offset",)
+
+
+class Telling(Saying):
+    """A number that changes, and comes back with the layout."""
+
+    phases = 0
+
+    def begin(self, phase, census, net):
+        super().begin(phase, census, net)
+        self.phases = phase.index + 1
+
+    def layout(self):
+        return super().layout() | {"phases": self.phases}
+
+    def lay_out(self, layout):
+        super().lay_out(layout)
+        self.phases = layout["phases"]
 
 
 class Greedy(TwoStages):
@@ -371,8 +400,19 @@ def test_what_no_checkpoint_would_be_good_for_is_told_before_training(what, tmp_
     assert not (tmp_path / "run" / "epochs.jsonl").exists()
 
 
-def test_a_buffer_that_says_how_it_grows_is_trained(tmp_path):
-    assert Run.open(train(tmp_path / "run", "ucir+test_own_code:Saying", net="runs:flat", phases=2)).whole
+def test_a_number_that_no_checkpoint_has_is_a_warning(tmp_path):
+    heard = Heard()
+    train(tmp_path / "run", "test_own_code:Counting", net="runs:flat", phases=2, listener=heard)
+    (note,) = [note for note in heard.notes if "numbers of Python" in note]
+    assert re.match(r"warning: Counting.share is 0\.\d+ after a trial of training and was 1.0 when it was made: ", note)
+
+
+@pytest.mark.parametrize("name", ["Saying", "Telling"])
+def test_state_that_says_how_it_changes_is_trained_without_a_word(name, tmp_path):
+    heard = Heard()
+    what = f"ucir+test_own_code:{name}"
+    assert Run.open(train(tmp_path / "run", what, net="runs:flat", phases=2, listener=heard)).whole
+    assert not [note for note in heard.notes if "Python" in note]
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from bdr import metrics
 from bdr.data.memory import Memory
@@ -96,6 +97,25 @@ def rehearse_going_on(plan: Plan, trial: Learner) -> None:
                 "make its parts in __init__, and let what grows say how (by_class, or layout and lay_out): see "
                 "docs/add-a-method.md"
             ) from None
+        if home_of(type(part).__module__) != "bdr":
+            tell_lost_numbers(part, built[name])
+
+
+def tell_lost_numbers(part: nn.Module, built: nn.Module) -> None:
+    """A number of Python is in no checkpoint but by a layout, and a captured step has that of when it was captured."""
+    before, after = numbers_of(built), numbers_of(part)
+    for name in [name for name, now in after.items() if before.get(name) != now]:
+        was = f"was {before[name]} when it was made" if name in before else "was not there when it was made"
+        warnings.warn(
+            f"{type(part).__name__}.{name} is {after[name]} after a trial of training and {was}: no checkpoint has "
+            "numbers of Python, so a run that goes on may differ; make it a buffer, tell it in layout, or take it from "
+            "phase and batch.clock",
+            stacklevel=2,
+        )
+
+
+def numbers_of(part: nn.Module) -> dict[str, float]:
+    return {name: value for name, value in vars(part).items() if isinstance(value, int | float) and name != "training"}
 
 
 def home_of(module: str) -> str:
