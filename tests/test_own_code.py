@@ -16,6 +16,7 @@ from bdr.bench.cases import fits_of, steps_of
 from bdr.dryrun import estimate
 from bdr.engine.listen import Listener
 from bdr.errors import BdrError, UsageError
+from bdr.nets import Backbone, Features
 from bdr.planning.own_code import code_version, library_version, own_versions
 from bdr.planning.rehearsal import Weighed, on_few_images, train_a_little
 from bdr.plugins import Plugin
@@ -136,6 +137,21 @@ class Growing(Plugin):
 
     def begin(self, phase, census, net):
         self.offset = torch.zeros(phase.seen)
+
+
+class Widening(Backbone):
+    """A slip of the same kind in a network."""
+
+    def __init__(self, shape, last_relu: bool = True):
+        super().__init__()
+        self.dim = shape.channels
+        self.level = nn.BatchNorm2d(shape.channels)
+        self.register_buffer("known", torch.zeros(0))
+
+    def forward(self, x):
+        if self.training:
+            self.known = torch.zeros(3)
+        return Features.of(self.level(x))
 
 
 class Saying(Growing):
@@ -405,6 +421,12 @@ def test_a_number_that_no_checkpoint_has_is_a_warning(tmp_path):
     train(tmp_path / "run", "test_own_code:Counting", net="runs:flat", phases=2, listener=heard)
     (note,) = [note for note in heard.notes if "numbers of Python" in note]
     assert re.match(r"warning: Counting.share is 0\.\d+ after a trial of training and was 1.0 when it was made: ", note)
+
+
+def test_a_network_whose_state_no_checkpoint_could_give_back_is_told_before_training(tmp_path):
+    with pytest.raises(UsageError, match=r"no checkpoint of \w+ could be .*: size mismatch for net\.backbone\.known: "):
+        train(tmp_path / "run", "replay", net="test_own_code:Widening", phases=2)
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
 
 
 @pytest.mark.parametrize("name", ["Saying", "Telling"])

@@ -64,7 +64,8 @@ def spread_over(found: Predictions, seen: int) -> Predictions:
 
 def rehearse_training(plan: Plan) -> None:
     """A step of every stage of the first two phases on a copy, where a part is one's own: our tests step the others."""
-    own = {home for part in plan.learner.modules().values() if (home := home_of(type(part).__module__)) != "bdr"}
+    modules = [module for part in plan.learner.modules().values() for module in part.modules()]
+    own = {home_of(type(module).__module__) for module in modules} - {"bdr", "torch"}
     if not own:
         return
     seen = Weighed()
@@ -119,6 +120,7 @@ def numbers_of(part: nn.Module) -> dict[str, float]:
 
 
 def home_of(module: str) -> str:
+    """The package that a module is in."""
     return module.partition(".")[0]
 
 
