@@ -175,6 +175,13 @@ class Telling(Saying):
         self.phases = layout["phases"]
 
 
+class Detached(TwoStages):
+    """A slip that torch finds when the step goes backward."""
+
+    def loss(self, batch, phase, classify):
+        return {"ce": super().loss(batch, phase, classify)["ce"].detach()}
+
+
 class Greedy(TwoStages):
     """Wants more images in a later phase than a rehearsal has."""
 
@@ -373,6 +380,14 @@ def test_what_fails_on_a_few_images_alone_is_a_warning(tmp_path):
     (note,) = [note for note in heard.notes if "a trial before training" in note]
     assert "in begin: RuntimeError: selected index k out of range" in note
     assert Run.open(path).whole
+
+
+def test_what_fails_outside_of_ones_own_lines_is_a_warning_too(tmp_path):
+    heard = Heard()
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        train(tmp_path / "run", "test_own_code:Detached", net="runs:flat", phases=2, listener=heard)
+    (note,) = [note for note in heard.notes if "a trial before training" in note]
+    assert note.startswith("warning: RuntimeError: element 0 of tensors does not require grad")
 
 
 LATE = {"what": "test_own_code:LateSlip", "net": "runs:flat", "phases": 2}

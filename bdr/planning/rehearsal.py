@@ -128,13 +128,12 @@ def tell_failure(error: Exception, own: Collection[str]) -> None:
     """A slip in code of one's own is refused. What else fails proves little: few images, nothing learnt of them."""
     passed = walk_tb(error.__traceback__)
     frames = [(frame, line) for frame, line in passed if home_of(frame.f_globals["__name__"]) in own]
-    if not frames:
-        return
-    frame, line = frames[-1]
-    code = frame.f_code
-    said = f"{code.co_filename}, line {line}, in {code.co_name}: {type(error).__name__}: {error}"
-    if isinstance(error, SLIPS):
-        raise UsageError(f"{said} (tried before training, on {FEW} images of each class)") from error
+    said = f"{type(error).__name__}: {error}"
+    if frames:
+        frame, line = frames[-1]
+        said = f"{frame.f_code.co_filename}, line {line}, in {frame.f_code.co_name}: {said}"
+        if isinstance(error, SLIPS):
+            raise UsageError(f"{said} (tried before training, on {FEW} images of each class)") from error
     warnings.warn(
         f"{said}: so ended a trial before training, on {FEW} images of each class; if that is not because there are so "
         "few, training will end likewise",
