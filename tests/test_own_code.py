@@ -154,6 +154,20 @@ class Widening(Backbone):
         return Features.of(self.level(x))
 
 
+class OneStage(TwoStages):
+    """A slip: the stage itself."""
+
+    def stages(self, phase, base):
+        return base
+
+
+class NoStages(Plugin):
+    """A slip: nothing is returned."""
+
+    def stages(self, phase, stages):
+        stages.reverse()
+
+
 class Saying(Growing):
     by_class = ("offset",)
 
@@ -388,6 +402,19 @@ def test_what_fails_outside_of_ones_own_lines_is_a_warning_too(tmp_path):
         train(tmp_path / "run", "test_own_code:Detached", net="runs:flat", phases=2, listener=heard)
     (note,) = [note for note in heard.notes if "a trial before training" in note]
     assert note.startswith("warning: RuntimeError: element 0 of tensors does not require grad")
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "kind"),
+    [
+        ("test_own_code:OneStage", "test_own_code:OneStage", "Stage"),
+        ("ucir+test_own_code:NoStages", "NoStages", "NoneType"),
+    ],
+)
+def test_what_declares_no_list_of_stages_is_told(what, name, kind):
+    said = typed("run", what, "--net=runs:flat", "--dry-run")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert said.err == f"bdr: `stages` of '{name}' must return a list of stages, [base], and returned a {kind}\n"
 
 
 LATE = {"what": "test_own_code:LateSlip", "net": "runs:flat", "phases": 2}

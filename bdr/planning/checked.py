@@ -43,13 +43,22 @@ def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: 
     And what was adapted in them, as sentences.
     """
     stages, notes = list[Stage](), list[str]()
-    for declared in method.stages(phase, config.stage):
+    for declared in declared_stages(config.method, method.stages(phase, config.stage)):
         stage, said = with_stage_settings(declared, config.stages.get(declared.name, {}))
         stages.append(stage)
         notes += said
     for plugin in plugins:
-        stages = plugin.stages(phase, stages)
+        stages = declared_stages(plugin.name, plugin.stages(phase, stages))
     return [with_alternate_settings(config, stage) for stage in stages], notes
+
+
+def declared_stages(name: str, stages: object) -> list[Stage]:
+    """A method or a plug-in of one's own may slip."""
+    if isinstance(stages, list | tuple) and all(isinstance(stage, Stage) for stage in stages):
+        return list(stages)
+    raise UsageError(
+        f"`stages` of '{name}' must return a list of stages, [base], and returned a {type(stages).__name__}"
+    )
 
 
 def with_alternate_settings(config: Config, stage: Stage) -> Stage:
