@@ -16,7 +16,8 @@ from bdr.bench.cases import fits_of, steps_of
 from bdr.dryrun import estimate
 from bdr.engine.listen import Listener
 from bdr.errors import BdrError, UsageError
-from bdr.nets import Backbone, Features
+from bdr.methods import Method
+from bdr.nets import Backbone, Features, LinearHead
 from bdr.planning.own_code import code_version, library_version, own_versions
 from bdr.planning.rehearsal import Weighed, on_few_images, train_a_little
 from bdr.plugins import Plugin
@@ -93,6 +94,35 @@ class Mistaken(TwoStages):
     def end(self, phase, pool, exemplars):
         if self.where == "end":
             self.tescher.refill(self.net)
+
+
+class Weightless(TwoStages):
+    def weights(self, phase, stage):
+        pass
+
+
+class Listing(TwoStages):
+    def readouts(self, x):
+        return list(super().readouts(x).values())
+
+
+class Sideways(TwoStages):
+    def readouts(self, x):
+        return {"cnn": self.net(x).features}
+
+
+class Verbose(TwoStages):
+    def report(self, phase):
+        return {"norms": torch.ones(phase.seen)}
+
+
+class Netless(Method):
+    def loss(self, batch, phase, classify):
+        return {}
+
+    def __init__(self, make):
+        super().__init__()
+        self.network = make(LinearHead)
 
 
 class Narrow(TwoStages):
@@ -415,6 +445,21 @@ def test_what_declares_no_list_of_stages_is_told(what, name, kind):
     said = typed("run", what, "--net=runs:flat", "--dry-run")
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert said.err == f"bdr: `stages` of '{name}' must return a list of stages, [base], and returned a {kind}\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("Weightless", "`weights` of Weightless must return a number by term, {} for none, and returned None"),
+        ("Listing", "`readouts` of Listing must return scores by name, and returned a list"),
+        ("Sideways", r"readout 'cnn' of Sideways must be \(64, 4\), a score for each of 4 classes, and is \(64, 8\)"),
+        ("Verbose", r"`report` of method must return numbers, and 'norms' is \(4,\): average it"),
+        ("Netless", "'test_own_code:Netless' has no network: say `self.net = make"),
+    ],
+)
+def test_what_a_method_of_ones_own_returns_is_told_by_name_where_it_is_something_else(what, said, tmp_path):
+    with pytest.raises(BdrError, match=said):
+        train(tmp_path / "run", f"test_own_code:{what}", net="runs:flat", phases=2)
 
 
 LATE = {"what": "test_own_code:LateSlip", "net": "runs:flat", "phases": 2}

@@ -14,6 +14,7 @@ from bdr.data.pool import Pool, evaluating
 from bdr.data.store import Store
 from bdr.engine.objective import Objective
 from bdr.engine.step import convolving_as
+from bdr.errors import BdrError
 from bdr.methods.base import Method
 from bdr.types import Phase
 
@@ -31,11 +32,27 @@ def predict(method: Method, store: Store, seen: int, limit: int | None = None, t
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
     with evaluating(method), convolving_as(method):
         for some in rows.split(store.evaluation_batch):
-            for name, scores in method.readouts(store.plain(some)).items():
+            for name, scores in scores_of(method, store.plain(some), seen).items():
                 best = scores.topk(min(top, seen), dim=1).indices  # of the scores: probabilities may tie at zero
                 parts.setdefault(name, []).append((best, scores.float().softmax(1).gather(1, best)))
     joined = {name: tuple(torch.cat(c).cpu().numpy() for c in zip(*got, strict=True)) for name, got in parts.items()}
     return Predictions(store.labels[rows].cpu().numpy(), {n: (ids, chances) for n, (ids, chances) in joined.items()})
+
+
+def scores_of(method: Method, images: Tensor, seen: int) -> dict[str, Tensor]:
+    """By readout, a column for each of the `seen` classes; a method of one's own may slip."""
+    scores: object = method.readouts(images)
+    if not isinstance(scores, dict):
+        kind = type(scores).__name__
+        raise BdrError(f"`readouts` of {type(method).__name__} must return scores by name, and returned a {kind}")
+    for name, each in scores.items():
+        found = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
+        if found != (len(images), seen):
+            raise BdrError(
+                f"readout '{name}' of {type(method).__name__} must be {(len(images), seen)}, a score for each of "
+                f"{seen} classes, and is {found}"
+            )
+    return scores
 
 
 def measure(found: Predictions, phase: Phase, boundaries: list[tuple[int, int]]) -> dict[str, Any]:

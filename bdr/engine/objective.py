@@ -50,6 +50,13 @@ def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return copies
 
 
+def weighed(whose: str, weights: object) -> dict[str, float]:
+    """How much each term of a method or a plug-in counts; one's own may slip."""
+    if isinstance(weights, dict):
+        return dict(weights)
+    raise BdrError(f"`weights` of {whose} must return a number by term, {{}} for none, and returned {weights!r}")
+
+
 def owner(plugin: Plugin) -> str:
     return f"plug-in '{plugin.name}'"
 
@@ -80,8 +87,9 @@ class Objective:
         self.parts: list[nn.Module] = [method, *self.plugins]
         self.loss = getattr(method, stage.loss)
         self.around = compose(criterion or method.criterion, self.plugins)
-        self.weights_of = {type(method).__name__: dict(method.weights(phase, stage))}
-        self.added_weights = [plugin.weights(phase, stage) for plugin in self.plugins]
+        name = type(method).__name__
+        self.weights_of = {name: weighed(name, method.weights(phase, stage))}
+        self.added_weights = [weighed(owner(plugin), plugin.weights(phase, stage)) for plugin in self.plugins]
         self.weights_of |= dict(zip(map(owner, self.plugins), self.added_weights, strict=True))
         self.weights = {name: weight for mine in self.weights_of.values() for name, weight in mine.items()}
         self.counted: dict[str, float] = {}  # the weight of every term, once they are known

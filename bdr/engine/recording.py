@@ -20,7 +20,7 @@ from bdr.engine.experiment import Experiment
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.listen import EpochLog, Listener
-from bdr.errors import Interrupted
+from bdr.errors import BdrError, Interrupted
 from bdr.plugins.base import Plugin
 from bdr.records import RunWriter
 from bdr.records.models import model_folder
@@ -32,11 +32,21 @@ LONGEST = 1000  # letters of a failure in the log
 
 def read(told: Mapping[str, Mapping[str, Tensor]], device: torch.device) -> dict[str, dict[str, float]]:
     """What plug-ins report of themselves, those with nothing left out; the device is asked once for all of it."""
-    told = {name: each for name, each in told.items() if each}
+    told = {name: reported(name, each) for name, each in told.items() if each}
     values = [value for each in told.values() for value in each.values()]
     on_device = [torch.as_tensor(value, dtype=torch.float64, device=device).reshape(1) for value in values]
     numbers = iter(torch.cat(on_device).tolist() if values else ())
     return {name: {key: next(numbers) for key in each} for name, each in told.items()}
+
+
+def reported(name: str, told: object) -> Mapping[str, Tensor]:
+    """What a method or a plug-in says of itself; one's own may slip."""
+    if not isinstance(told, Mapping):
+        raise BdrError(f"`report` of {name} must return numbers by name, and returned a {type(told).__name__}")
+    for key, value in told.items():
+        if len(shape := tuple(torch.as_tensor(value).shape)) and shape != (1,):
+            raise BdrError(f"`report` of {name} must return numbers, and '{key}' is {shape}: average it")
+    return told
 
 
 @dataclass

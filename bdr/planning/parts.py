@@ -168,6 +168,8 @@ def make_method(config: Config, shape: ImageShape, plugins: Sequence[Plugin]) ->
     method = build(kind, config, config.method, [make])
     if not isinstance(method, Method):
         raise UsageError(f"'{config.method}' is not a method: {kind} does not derive from bdr.methods.Method")
+    if not isinstance(getattr(method, "net", None), nn.Module):
+        raise UsageError(f"'{config.method}' has no network: say `self.net = make(...)` in its __init__")
     if is_own(config.method):
         check_seams(method, config.method, Method)
     if any(plugin.corrects for plugin in plugins):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from bdr.metrics import average
 from bdr.records import Run
 from bdr.records.files import json_object
+from bdr.records.work import MAIN
 
 PLACE = ("phase", "stage", "epoch")
 
@@ -37,7 +38,7 @@ def numbers(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 def of_epoch(line: dict[str, Any]) -> dict[str, float]:
     """Below the name of the stage, since stages differ in what their terms mean."""
-    return numbers({k: v for k, v in line.items() if k not in PLACE}, str(line.get("stage", "main")))
+    return numbers({k: v for k, v in line.items() if k not in PLACE}, str(line.get("stage", MAIN)))
 
 
 def of_phase(line: dict[str, Any]) -> dict[str, float]:

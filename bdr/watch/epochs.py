@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bdr.records import Run, epochs_of, work_of
+from bdr.records.work import MAIN
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def columns(lines: list[dict[str, Any]]) -> Epochs:
     images = seconds * column(lambda line: line.get("images_per_second"))
     phase = np.array([line["phase"] for line in lines], np.int64)
     number = int(lines[-1].get("epoch", -1)) if lines else -1
-    stages = [str(line.get("stage", "main")) for line in lines]
+    stages = [str(line.get("stage", MAIN)) for line in lines]
     return Epochs(phase, column(lambda line: line.get("loss")), images, seconds, stages, number)
 
 
