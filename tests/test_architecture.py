@@ -93,7 +93,7 @@ IN_ORDER = {
     "configuration": ("config", "frames", "overrides", "recipes"),
     "planning": (
         *("own_code", "refusals", "parts", "settings", "loading", "plan", "checked", "describe", "assemble"),
-        *("rehearsal", "begun", "rereading", "extension"),
+        *("host_reads", "rehearsal", "begun", "rereading", "extension"),
     ),
     "engine": (
         *("listen", "objective"),

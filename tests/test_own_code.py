@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from bdr.errors import BdrError, UsageError
 from bdr.methods import Method
 from bdr.nets import Backbone, Features, LinearHead
 from bdr.planning.own_code import code_version, library_version, own_versions
-from bdr.planning.rehearsal import Weighed, on_few_images, train_a_little
+from bdr.planning.rehearsal import Weighed, on_few_images, rehearse_training, train_a_little
 from bdr.plugins import Plugin
 from bdr.plugins.base import Prior
 from bdr.records import Run, other_code
@@ -114,6 +115,29 @@ class Sideways(TwoStages):
 class Verbose(TwoStages):
     def report(self, phase):
         return {"norms": torch.ones(phase.seen)}
+
+
+class Reading(TwoStages):
+    """Asks the device for a value in each of its steps, in the way that `how` says."""
+
+    def __init__(self, make, how: str = ""):
+        super().__init__(make)
+        self.how = how
+
+    def loss(self, batch, phase, classify):
+        terms = super().loss(batch, phase, classify)
+        if self.how == "item":
+            terms["ce"] = terms["ce"] * (1 + 0 * terms["ce"].item())
+        if self.how == "if" and terms["ce"] > 100:
+            terms = {}
+        if self.how == "mask":
+            self.net(batch.x[batch.y >= phase.old])
+        if self.how == "where":
+            (batch.y >= phase.old).nonzero()
+        return terms
+
+    def end(self, phase, pool, exemplars):
+        float(self.net(pool.store.plain(exemplars[:2])).logits.mean())  # between steps anybody may
 
 
 class Netless(Method):
@@ -460,6 +484,28 @@ def test_what_declares_no_list_of_stages_is_told(what, name, kind):
 def test_what_a_method_of_ones_own_returns_is_told_by_name_where_it_is_something_else(what, said, tmp_path):
     with pytest.raises(BdrError, match=said):
         train(tmp_path / "run", f"test_own_code:{what}", net="runs:flat", phases=2)
+
+
+def captured(there):
+    """The plan as it is where steps are captured, on a GPU."""
+    return replace(there, experiment=replace(there.experiment, learner=replace(there.learner, engine="graph")))
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("item", "reads a value"), ("if", "reads"), ("mask", "mask"), ("where", "zero")]
+)
+def test_a_line_that_waits_for_the_device_in_a_step_is_told_before_steps_are_captured(how, why, tmp_path):
+    made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2, settings=[("Reading.how", how)])
+    made.learner.begin_phase(made.learner.phases[0])
+    rehearse_training(made)  # where none is captured, it may
+    with pytest.raises(UsageError, match=rf"test_own_code.py, line \d+, in loss, .*{why}.*--engine eager"):
+        rehearse_training(captured(made))
+
+
+def test_a_method_that_waits_between_steps_alone_is_captured_without_a_word(tmp_path):
+    made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2)
+    made.learner.begin_phase(made.learner.phases[0])
+    rehearse_training(captured(made))
 
 
 LATE = {"what": "test_own_code:LateSlip", "net": "runs:flat", "phases": 2}

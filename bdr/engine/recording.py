@@ -44,7 +44,7 @@ def reported(name: str, told: object) -> Mapping[str, Tensor]:
     if not isinstance(told, Mapping):
         raise BdrError(f"`report` of {name} must return numbers by name, and returned a {type(told).__name__}")
     for key, value in told.items():
-        if len(shape := tuple(torch.as_tensor(value).shape)) and shape != (1,):
+        if (shape := tuple(torch.as_tensor(value).shape)) not in ((), (1,)):
             raise BdrError(f"`report` of {name} must return numbers, and '{key}' is {shape}: average it")
     return told
 

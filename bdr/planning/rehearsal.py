@@ -6,6 +6,7 @@ import copy
 import tempfile
 import warnings
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from traceback import walk_tb
@@ -22,6 +23,7 @@ from bdr.engine.evaluate import Predictions, measure
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.errors import ALIKE, BdrError, UsageError, nearest
+from bdr.planning.host_reads import HostReads
 from bdr.planning.parts import make_method, make_plugins
 from bdr.planning.plan import Plan
 from bdr.records import Run, RunWriter
@@ -68,17 +70,18 @@ def rehearse_training(plan: Plan) -> None:
     own = {home_of(type(module).__module__) for module in modules} - {"bdr", "torch"}
     if not own:
         return
-    seen = Weighed()
+    seen, reads = Weighed(), HostReads(own)
     try:
         with warnings.catch_warnings(action="ignore"):
             trial = on_few_images(plan.learner)
-            train_a_little(trial, seen)
+            train_a_little(trial, seen, reads if plan.learner.engine == "graph" else None)
     except BdrError:
         raise
     except Exception as error:
         tell_failure(error, own)
     else:
         rehearse_going_on(plan, trial)
+    reads.refuse()
     seen.refuse_misnamed()
 
 
@@ -168,7 +171,7 @@ class Weighed:
                     )
 
 
-def train_a_little(trial: Learner, seen: Weighed) -> None:
+def train_a_little(trial: Learner, seen: Weighed, reads: HostReads | None = None) -> None:
     """The first phase has begun already."""
     trial.settle()
     for phase in trial.phases[:2]:
@@ -176,16 +179,17 @@ def train_a_little(trial: Learner, seen: Weighed) -> None:
         for fits in trial.each_stage(phase, pool):
             for fit in fits:
                 if fit is not None:
-                    step_once(fit)
+                    step_once(fit, reads)
                     seen.take_in(fit)
         trial.end_phase(phase, pool)
         seen.whole = not phase.first
 
 
-def step_once(fit: Fit) -> None:
+def step_once(fit: Fit, reads: HostReads | None) -> None:
     fit.wake()
     fit.step.open(fit.plan(0), None)
-    fit.step()
+    with reads or nullcontext():
+        fit.step()
 
 
 def on_few_images(learner: Learner, few: int = FEW) -> Learner:
