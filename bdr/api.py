@@ -124,7 +124,7 @@ def accompanied(plan: Plan, listener: Listener | None, stopping: Callable[[], bo
     heard = Several([listener or Logged(), following])
     heard.run_begins(plan.config.title, list(plan.learner.phases), str(path), plan.workload())
     try:
-        yield Company(heard, stopping or (lambda: False), lambda found: rehearse(plan, found))
+        yield Company(heard, stopping or (lambda: False), lambda: rehearse(plan))
     finally:
         following.close()
 

@@ -381,20 +381,29 @@ def test_code_that_was_cut_off_with_its_phase_does_not_count_any_more():
     assert with_code(info, {"mine": "a"}, "", phase=0) == {"own_code": {"mine": "a"}}
 
 
+EXTENDABLE = {
+    "net": "runs:flat",
+    "base": 4,
+    "step": 3,
+    "memory": "3/class",
+    "device": "cpu",
+    "set": {"stage.epochs": 1},
+}
+
+
 def test_a_run_that_is_extended_by_other_code_says_so(module, tmp_path):
-    fields = {
-        "net": "runs:flat",
-        "base": 4,
-        "step": 3,
-        "memory": "3/class",
-        "device": "cpu",
-        "set": {"stage.epochs": 1},
-    }
-    path = api.run("edited:Mine", data="digits", out=tmp_path / "run", phases=2, **fields).path
+    path = api.run("edited:Mine", data="digits", out=tmp_path / "run", phases=2, **EXTENDABLE).path
     assert api.plan_extension(path).notes == ()
     edit(module)
     notes = api.plan_extension(path).notes
     assert notes == (f"warning: edited changed since {path} was trained: it is extended by other code",)
+
+
+def test_a_slip_is_told_before_a_run_is_extended_too(tmp_path):
+    path = api.run("test_own_code:Mistaken", data="digits", out=tmp_path / "run", phases=2, **EXTENDABLE).path
+    with pytest.raises(UsageError, match=r"in loss: NameError: .*tried before training"):
+        api.extend(path, out=tmp_path / "further", set={"Mistaken.where": "loss"})
+    assert not (tmp_path / "further" / "epochs.jsonl").exists()
 
 
 SCALAR = r"plug-in {}: classify must return one loss a sample, \(B,\), and returned a tensor of shape \(\)"
@@ -413,7 +422,7 @@ def test_a_plug_in_that_averages_in_later_phases_alone_is_told_before_training(t
 
 
 def test_a_plug_in_that_cannot_be_tried_before_training_is_told_when_its_phase_comes(tmp_path, monkeypatch):
-    monkeypatch.setattr("bdr.planning.rehearsal.on_few_images", lambda *_: None)
+    monkeypatch.setattr("bdr.planning.rehearsal.rehearse_training", lambda plan: None)
     with pytest.raises(BdrError, match=SCALAR.format("LateMean")):
         train(tmp_path / "run", "ucir+test_own_code:LateMean", net="runs:flat")
     assert (tmp_path / "run" / "phases.jsonl").read_text().count("\n") == 1
@@ -496,7 +505,6 @@ def captured(there):
 )
 def test_a_line_that_waits_for_the_device_in_a_step_is_told_before_steps_are_captured(how, why, tmp_path):
     made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2, settings=[("Reading.how", how)])
-    made.learner.begin_phase(made.learner.phases[0])
     rehearse_training(made)  # where none is captured, it may
     with pytest.raises(UsageError, match=rf"test_own_code.py, line \d+, in loss, .*{why}.*--engine eager"):
         rehearse_training(captured(made))
@@ -504,7 +512,6 @@ def test_a_line_that_waits_for_the_device_in_a_step_is_told_before_steps_are_cap
 
 def test_a_method_that_waits_between_steps_alone_is_captured_without_a_word(tmp_path):
     made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2)
-    made.learner.begin_phase(made.learner.phases[0])
     rehearse_training(captured(made))
 
 
@@ -530,7 +537,6 @@ def test_what_is_made_ready_before_an_epoch_is_there_in_a_dry_run(tmp_path):
 def test_what_is_made_ready_before_an_epoch_is_there_in_a_rehearsal(tmp_path):
     seen = Weighed()
     learner = plan(tmp_path / "run", **PREPARED).learner
-    learner.begin_phase(learner.phases[0])
     train_a_little(on_few_images(learner), seen)
     assert (seen.terms, seen.whole) == ({"ce"}, True)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from bdr.data.pool import Pool
 from bdr.engine.analyse import Snapshots, watches_of
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, taken_out
-from bdr.engine.evaluate import mean_losses, predict
+from bdr.engine.evaluate import mean_losses
 from bdr.engine.experiment import Company, Experiment
 from bdr.engine.fit import Fit, Fits
 from bdr.engine.inherit import publish
@@ -30,7 +30,7 @@ class Course:
     def __init__(self, experiment: Experiment, writer: RunWriter, company: Company) -> None:
         self.experiment, self.learner = experiment, experiment.learner
         self.phases, self.method, self.device = experiment.phases, experiment.method, experiment.device
-        self.listener, self.stopping, self.rehearse = company
+        self.listener, self.stopping = company.listener, company.stopping
         self.records = Recording(writer, self.listener, experiment)
         self.checkpoints = Checkpoints(experiment.path / "checkpoint")
         self.position = Position()
@@ -73,8 +73,6 @@ class Course:
             self.snapshots = Snapshots(self.method.net, pool, self.phases[0].seen, replayed, distillation)
             if not fresh:
                 self.snapshots.restore(self.waiting)
-        if fresh and phase.first:
-            self.rehearse(predict(self.method, self.experiment.test, phase.seen, limit=64))
         return pool
 
     def run_stage(self, phase: Phase, pool: Pool, number: int) -> None:

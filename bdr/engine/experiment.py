@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 
 from bdr.data.store import Store
-from bdr.engine.evaluate import Predictions
 from bdr.engine.inherit import Earlier
 from bdr.engine.learner import Learner
 from bdr.engine.listen import Listener
@@ -23,7 +22,7 @@ class Company(NamedTuple):
 
     listener: Listener
     stopping: Callable[[], bool]
-    rehearse: Callable[[Predictions], None]
+    rehearse: Callable[[], None]
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ def begin_run(experiment: Experiment, info: dict[str, Any], company: Company) ->
     """Runs from the first phase on, or from phases that another run has trained already."""
     course = Course(experiment, RunWriter.create(experiment.path, info), company)
     with course.records.logged_failure():
+        with course.learner.at_work(), course.records.heard_warnings():
+            company.rehearse()
         make_ready(experiment.learner)
         if experiment.taken_over:
             take_over(course)

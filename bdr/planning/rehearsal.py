@@ -19,7 +19,7 @@ from torch import nn
 from bdr import metrics
 from bdr.data.memory import Memory
 from bdr.engine.checkpoint import module_state, restore_module
-from bdr.engine.evaluate import Predictions, measure
+from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.errors import ALIKE, BdrError, UsageError, nearest
@@ -31,13 +31,21 @@ from bdr.report import as_text, run_sheet
 from bdr.types import ImageShape, Phase
 
 FEW = 2  # images of each class
+BATCH = 64  # images that are evaluated
 SLIPS = (NameError, AttributeError, TypeError, ImportError)  # which no number of images mends
 
 
-def rehearse(plan: Plan, found: Predictions) -> None:
+def rehearse(plan: Plan) -> None:
     """Whatever training comes to later, or will be followed by."""
     rehearse_training(plan)
-    rehearse_records(plan.info, plan.learner.phases, found)
+    rehearse_records(plan.info, plan.learner.phases, told_untrained(plan))
+
+
+def told_untrained(plan: Plan) -> Predictions:
+    """What the method says of a batch when its first phase begins."""
+    trial, phase = on_few_images(plan.learner), plan.learner.phases[0]
+    trial.begin_phase(phase)
+    return predict(trial.method, plan.experiment.test, phase.seen, limit=BATCH)
 
 
 def rehearse_records(info: dict[str, Any], phases: Sequence[Phase], found: Predictions) -> None:
@@ -172,10 +180,8 @@ class Weighed:
 
 
 def train_a_little(trial: Learner, seen: Weighed, reads: HostReads | None = None) -> None:
-    """The first phase has begun already."""
-    trial.settle()
     for phase in trial.phases[:2]:
-        pool = trial.pool_of(phase) if phase.first else trial.begin_phase(phase)
+        pool = trial.begin_phase(phase)
         for fits in trial.each_stage(phase, pool):
             for fit in fits:
                 if fit is not None:
