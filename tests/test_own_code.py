@@ -97,6 +97,13 @@ class Mistaken(TwoStages):
             self.tescher.refill(self.net)
 
 
+class Crooked(Plugin):
+    corrects = True
+
+    def correction(self, phase):
+        return torch.zeros(phase.new)
+
+
 class Weightless(TwoStages):
     def weights(self, phase, stage):
         pass
@@ -493,6 +500,12 @@ def test_what_declares_no_list_of_stages_is_told(what, name, kind):
 def test_what_a_method_of_ones_own_returns_is_told_by_name_where_it_is_something_else(what, said, tmp_path):
     with pytest.raises(BdrError, match=said):
         train(tmp_path / "run", f"test_own_code:{what}", net="runs:flat", phases=2)
+
+
+def test_a_correction_that_is_not_a_number_a_class_is_told_before_training(tmp_path):
+    with pytest.raises(BdrError, match=r"of plug-in 'Crooked' must be .* each of 7 classes, and is \(3,\)"):
+        train(tmp_path / "run", "ucir+test_own_code:Crooked", net="runs:flat", phases=2)
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
 
 
 def captured(there):

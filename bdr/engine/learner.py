@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from bdr.data.memory import Memory
 from bdr.data.pool import Pool
@@ -35,6 +36,17 @@ def check_grown(method: Method, phase: Phase) -> None:
             f"the head of {type(method).__name__} has {head.classes} classes after begin(), and there are {phase.seen} "
             f"in phase {phase.index}: call self.net.head.grow(phase.new) in begin()"
         )
+
+
+def correction_of(plugin: Plugin, phase: Phase) -> Tensor:
+    """A number for each class that has been seen; one's own may slip."""
+    offset: object = plugin.correction(phase)
+    if isinstance(offset, Tensor) and offset.shape == (phase.seen,):
+        return offset
+    found = tuple(offset.shape) if isinstance(offset, Tensor) else type(offset).__name__
+    raise BdrError(
+        f"`correction` of plug-in '{plugin.name}' must be a number for each of {phase.seen} classes, and is {found}"
+    )
 
 
 @dataclass
@@ -109,7 +121,7 @@ class Learner:
 
     def correct(self, phase: Phase) -> None:
         """What plug-ins have to say of the scores, kept with the model: whoever loads it reads the same."""
-        offsets = [plugin.correction(phase) for plugin in self.plugins if plugin.corrects]
+        offsets = [correction_of(plugin, phase) for plugin in self.plugins if plugin.corrects]
         if self.method.correction is not None and offsets:
             self.method.correction.offset = torch.stack(offsets).sum(0)
 
