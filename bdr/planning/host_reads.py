@@ -41,9 +41,9 @@ class HostReads(TorchDispatchMode):
     def asking(self) -> FrameType | None:
         """The innermost frame outside of torch, if it is one's own."""
         frame: FrameType | None = sys._getframe(2)
-        while frame is not None and home_of(frame) == "torch":
+        while frame is not None and home_of_frame(frame) == "torch":
             frame = frame.f_back
-        return frame if frame is not None and home_of(frame) in self.own else None
+        return frame if frame is not None and home_of_frame(frame) in self.own else None
 
     def refuse(self) -> None:
         if self.found:
@@ -60,5 +60,10 @@ def takes_by_mask(func: Any, args: Sequence[Any]) -> bool:
     return any(isinstance(index, Tensor) and index.dtype == torch.bool for index in args[1])
 
 
-def home_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+def home_of(module: str) -> str:
+    """The package that a module is in."""
+    return module.partition(".")[0]
+
+
+def home_of_frame(frame: FrameType) -> str:
+    return home_of(str(frame.f_globals.get("__name__", "")))

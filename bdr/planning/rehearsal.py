@@ -23,7 +23,7 @@ from bdr.engine.evaluate import Predictions, measure, predict
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.errors import ALIKE, BdrError, UsageError, nearest
-from bdr.planning.host_reads import HostReads
+from bdr.planning.host_reads import HostReads, home_of, home_of_frame
 from bdr.planning.parts import make_method, make_plugins
 from bdr.planning.plan import Plan
 from bdr.records import Run, RunWriter
@@ -130,15 +130,10 @@ def numbers_of(part: nn.Module) -> dict[str, float]:
     return {name: value for name, value in vars(part).items() if isinstance(value, int | float) and name != "training"}
 
 
-def home_of(module: str) -> str:
-    """The package that a module is in."""
-    return module.partition(".")[0]
-
-
 def tell_failure(error: Exception, own: Collection[str]) -> None:
     """A slip in code of one's own is refused. What else fails proves little: few images, nothing learnt of them."""
     passed = walk_tb(error.__traceback__)
-    frames = [(frame, line) for frame, line in passed if home_of(frame.f_globals["__name__"]) in own]
+    frames = [(frame, line) for frame, line in passed if home_of_frame(frame) in own]
     said = f"{type(error).__name__}: {error}"
     if frames:
         frame, line = frames[-1]
