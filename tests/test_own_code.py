@@ -406,6 +406,14 @@ def test_a_run_that_is_extended_by_other_code_says_so(module, tmp_path):
     assert notes == (f"warning: edited changed since {path} was trained: it is extended by other code",)
 
 
+def test_a_slip_is_told_where_a_run_that_saved_nothing_begins_anew(tmp_path):
+    slip = {"what": "test_own_code:Mistaken", "net": "runs:flat", "settings": [("Mistaken.where", "loss")]}
+    for begin in (lambda: train(tmp_path / "run", **slip), lambda: api.resume(tmp_path / "run")):
+        with pytest.raises(UsageError, match=r"in loss: NameError: .*tried before training"):
+            begin()
+        assert not (tmp_path / "run" / "epochs.jsonl").exists()
+
+
 def test_a_slip_is_told_before_a_run_is_extended_too(tmp_path):
     path = api.run("test_own_code:Mistaken", data="digits", out=tmp_path / "run", phases=2, **EXTENDABLE).path
     with pytest.raises(UsageError, match=r"in loss: NameError: .*tried before training"):

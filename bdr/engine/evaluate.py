@@ -12,7 +12,7 @@ from torch import Tensor
 from bdr import metrics
 from bdr.data.pool import Pool, evaluating
 from bdr.data.store import Store
-from bdr.engine.objective import Objective
+from bdr.engine.objective import Objective, kind_of
 from bdr.engine.step import convolving_as
 from bdr.errors import BdrError
 from bdr.methods.base import Method
@@ -43,14 +43,13 @@ def scores_of(method: Method, images: Tensor, seen: int) -> dict[str, Tensor]:
     """By readout, a column for each of the `seen` classes; a method of one's own may slip."""
     scores: object = method.readouts(images)
     if not isinstance(scores, dict):
-        kind = type(scores).__name__
-        raise BdrError(f"`readouts` of {type(method).__name__} must return scores by name, and returned a {kind}")
+        whose, kind = type(method).__name__, kind_of(scores)
+        raise BdrError(f"`readouts` of {whose} must return scores by name, and returned a {kind}")
     for name, each in scores.items():
-        found = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
-        if found != (len(images), seen):
+        if kind_of(each) != str((len(images), seen)):
             raise BdrError(
                 f"readout '{name}' of {type(method).__name__} must be {(len(images), seen)}, a score for each of "
-                f"{seen} classes, and is {found}"
+                f"{seen} classes, and is {kind_of(each)}"
             )
     return scores
 

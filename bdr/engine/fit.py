@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bdr.data.pool import Epoch, Pool
 from bdr.engine.listen import EpochLog
-from bdr.engine.objective import Objective
+from bdr.engine.objective import Objective, kind_of, owner
 from bdr.engine.step import EagerStep, Step, make_optimizer, make_step, set_rate
 from bdr.errors import BdrError
 from bdr.plugins.base import Plugin
@@ -64,9 +64,9 @@ def drawn_by(plugin: Plugin, steps: int, size: int, chance: torch.Generator) -> 
     columns = drawn if isinstance(drawn, tuple | list) else [drawn]
     if columns is drawn and all(isinstance(column, Tensor) and column.shape[:1] == (steps,) for column in columns):
         return tuple(columns)
-    found = ", ".join(f"{tuple(c.shape)}" if isinstance(c, Tensor) else type(c).__name__ for c in columns)
+    found = ", ".join(map(kind_of, columns))
     raise BdrError(
-        f"`draws` of plug-in '{plugin.name}' must return a tuple of tensors with a row a step ({steps}, ...), and "
+        f"`draws` of {owner(plugin)} must return a tuple of tensors with a row a step ({steps}, ...), and "
         f"returned {f'({found})' if columns is drawn else found}"
     )
 

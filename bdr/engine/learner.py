@@ -17,7 +17,7 @@ from bdr.data.memory import Memory
 from bdr.data.pool import Pool
 from bdr.data.store import Store
 from bdr.engine.fit import Fit, Fits, set_modes, set_moving
-from bdr.engine.objective import Objective, Watch, old_loss
+from bdr.engine.objective import Objective, Watch, kind_of, old_loss, owner
 from bdr.engine.step import convolving_as, eager_between_steps, set_precision
 from bdr.errors import BdrError
 from bdr.losses import cross_entropy
@@ -43,9 +43,8 @@ def correction_of(plugin: Plugin, phase: Phase) -> Tensor:
     offset: object = plugin.correction(phase)
     if isinstance(offset, Tensor) and offset.shape == (phase.seen,):
         return offset
-    found = tuple(offset.shape) if isinstance(offset, Tensor) else type(offset).__name__
     raise BdrError(
-        f"`correction` of plug-in '{plugin.name}' must be a number for each of {phase.seen} classes, and is {found}"
+        f"`correction` of {owner(plugin)} must be a number for each of {phase.seen} classes, and is {kind_of(offset)}"
     )
 
 

@@ -17,6 +17,11 @@ from bdr.records.steps import ANALYSED, CE_OLD
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
+def kind_of(value: object) -> str:
+    """`(64, 10)`, or `list`: what one's own code returned, to tell it."""
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
+
+
 def checked(terms: object, seam: str, whose: str) -> dict[str, Tensor]:
     """What a method or a plug-in made of a batch; one's own may slip."""
     if not isinstance(terms, dict):

@@ -22,9 +22,7 @@ def begin_run(experiment: Experiment, info: dict[str, Any], company: Company) ->
     """Runs from the first phase on, or from phases that another run has trained already."""
     course = Course(experiment, RunWriter.create(experiment.path, info), company)
     with course.records.logged_failure():
-        with course.learner.at_work(), course.records.heard_warnings():
-            company.rehearse()
-        make_ready(experiment.learner)
+        rehearse(course, company)
         if experiment.taken_over:
             take_over(course)
         elif experiment.shared is not None:
@@ -37,10 +35,19 @@ def resume_run(experiment: Experiment, company: Company) -> None:
     analysed = bool(Run.open(experiment.path).info.get("analyse"))  # from the first step to the last, or not
     course = Course(replace(experiment, analyse=analysed), RunWriter.alone(experiment.path), company)
     with course.records.logged_failure():
-        if not take_up_checkpoint(course) and experiment.taken_over:
-            take_over(course)
+        if not take_up_checkpoint(course):
+            rehearse(course, company)
+            if experiment.taken_over:
+                take_over(course)
         say_other_code(course)
         go(course)
+
+
+def rehearse(course: Course, company: Company) -> None:
+    """Whatever can be tried of a run that begins, before anything of it moves."""
+    with course.learner.at_work(), course.records.heard_warnings():
+        company.rehearse()
+    make_ready(course.learner)
 
 
 def make_ready(learner: Learner) -> None:
