@@ -298,6 +298,10 @@ def test_a_page_has_what_was_measured(name):
     assert measured.parted(measured.pages()[name])[1] == measured.section(name), "type: python tests/measured.py"
 
 
+def test_the_table_at_a_glance_is_what_was_measured():
+    assert measured.table_in(DOCS / "reproduction.md", measured.AT_A_GLANCE) == measured.at_a_glance()
+
+
 def test_the_table_of_ders_frame_is_what_was_measured():
     assert measured.table_in(DOCS / "reproduction.md", measured.IN_FRAME) == measured.frame_table()
 
