@@ -75,7 +75,6 @@ def step_times(plan: Plan) -> list[StepTimes]:
     """Of the first phase and of a later one, on a copy with enough images for a batch, which is thrown away."""
     phases, batch = plan.learner.phases[:2], plan.config.stage.batch
     trial = on_few_images(plan.learner, max(LEAST, math.ceil(batch / min(phase.new for phase in phases))))
-    trial.settle()
     with trial.at_work():
         return [times_of(trial, phase) for phase in phases]
 
@@ -100,7 +99,7 @@ def seconds_of_steps(fit: Fit) -> float:
     for _ in range(TIMED_STEPS):
         fit.clock.step.zero_()
         fit.step()
-    fit.step.log.cpu()
+    fit.eager.log.cpu()
     return (time.perf_counter() - started) / (TIMED_STEPS * epoch.rows.shape[1])
 
 

@@ -47,8 +47,8 @@ RULES = {
     "configuration": {"bdr.types", "bdr.schedules", "bdr.data", "bdr.methods", "bdr.plugins"},
     "planning": {
         *MATHEMATICS,
-        *{"bdr.scenario", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.records", "bdr.metrics", "bdr.report"},
-        *{"bdr.trackers", "bdr.configuration"},
+        *{"bdr.scenario", "bdr.methods", "bdr.plugins", "bdr.engine", "bdr.records", "bdr.trackers"},
+        "bdr.configuration",
     },
     "trained": {
         *{"bdr.types", "bdr.data", "bdr.methods", "bdr.engine.evaluate", "bdr.engine.step", "bdr.records"},

@@ -13,8 +13,8 @@ from bdr import api
 from bdr.bench.cases import (
     Shape,
     Timing,
+    Told,
     configuration,
-    fields_of,
     fits_of,
     flops_of_step,
     learner_of,
@@ -30,6 +30,7 @@ from bdr.bench.tables import ratios, show_measured
 from bdr.errors import UsageError
 from bdr.methods import METHODS
 
+BRIEF = Told(device="cpu", batch=8, steps=1)
 TINY = Shape(classes=8, base=4, step=2, images=8, pixels=8, memory="2/class")
 
 
@@ -65,12 +66,11 @@ def test_nothing_is_compared_across_networks_or_batches() -> None:
     ("what", "net", "batch"), [("ucir+bdr", "resnet18", 128), ("ucir+aanet", "resnet32", 128), ("dytox", "convit", 256)]
 )
 def test_a_case_can_be_timed_as_it_is_trained(what, net, batch) -> None:
-    cpu = torch.device("cpu")
-    made = configuration(what, TINY, fields_of(what, cpu, "eager", None, None, as_trained=True))
+    made = configuration(what, TINY, Told(device="cpu", as_trained=True).fields(what))
     assert (made.net, made.stage.batch) == (net, batch) == (cifar_run(what).net, cifar_run(what).stage.batch)
-    usual = fields_of(what, cpu, "eager", None, None)
+    usual = Told(device="cpu").fields(what)
     assert (usual["net"], usual["stage"]) == ({"dytox": "convit-small"}.get(what, "small"), {"batch": 32})
-    told = fields_of(what, cpu, "eager", "small", 8, as_trained=True)
+    told = Told(device="cpu", net="small", batch=8, as_trained=True).fields(what)
     assert (told["net"], told["stage"]) == ("small", {"batch": 8})
 
 
@@ -81,7 +81,7 @@ def cifar_run(what):
 
 def test_a_row_says_which_network_and_batch_it_had(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    bench_steps(["finetune"], ["eager"], "cpu", None, 8, 1, False, tmp_path / "bench.json")
+    bench_steps(["finetune"], ["eager"], BRIEF, tmp_path / "bench.json", baseline=False)
     kept = json.loads((tmp_path / "bench.json").read_text())["timings"]
     assert {(each["net"], each["batch"]) for each in kept} == {("small", 8)}
     said = " ".join(capsys.readouterr().out.split())
@@ -140,11 +140,11 @@ def test_a_phase_of_any_number_can_be_timed() -> None:
     assert TINY.up_to(2) == TINY
     assert TINY.up_to(9).classes == 4 + 9 * 2
     with pytest.raises(UsageError, match="--phase 0"):
-        bench_steps(["ucir"], ["eager"], "cpu", None, 8, 1, False, None, phase=0)
+        bench_steps(["ucir"], ["eager"], BRIEF, phase=0)
 
 
 def test_growth_is_measured_phase_by_phase_and_drawn_out(tmp_path, capsys) -> None:
-    measured = bench_growth("der", 4, "cpu", batch=8, steps=1)
+    measured = bench_growth("der", 4, BRIEF)
     show_growth(measured, 50, tmp_path / "growth.json")
     kept = json.loads((tmp_path / "growth.json").read_text())
     assert [row["phase"] for row in kept["rows"]] == [0, 1, 2, 3]
@@ -157,7 +157,7 @@ def test_growth_is_measured_phase_by_phase_and_drawn_out(tmp_path, capsys) -> No
 
 @pytest.mark.parametrize(("what", "settings"), [("der", [("der.keep", 0.3)]), ("der-pruned", [("der.keep", 0.3)])])
 def test_extractors_of_a_growth_are_as_small_as_pruning_leaves_them(what, settings) -> None:
-    measured = bench_growth(what, 4, "cpu", batch=8, steps=1, settings=settings)
+    measured = bench_growth(what, 4, BRIEF, settings)
     sizes = [row["parameters"] for row in measured.rows]
     more = [after - before for before, after in itertools.pairwise(sizes)]
     assert [each / sizes[0] for each in more] == pytest.approx([0.3] * 3, abs=0.06)
@@ -165,15 +165,14 @@ def test_extractors_of_a_growth_are_as_small_as_pruning_leaves_them(what, settin
 
 
 def test_a_recipe_keeps_its_settings_on_the_bench() -> None:
-    cpu = torch.device("cpu")
-    made = configuration("der-pruned", TINY, fields_of("der-pruned", cpu, "eager", None, None))
+    made = configuration("der-pruned", TINY, Told(device="cpu").fields("der-pruned"))
     assert made.settings["der"]["keep"] == 0.1568
     with pytest.raises(UsageError, match="is for digits"):
-        fields_of("digits-cwd", cpu, "eager", None, None)
+        Told(device="cpu").fields("digits-cwd")
 
 
 def test_kernels_are_summed_by_kind_and_all_are_kept(tmp_path, capsys) -> None:
-    measured, kernels = bench_kernels("ucir+bdr", 1, "cpu", None, None, batch=8, steps=1)
+    measured, kernels = bench_kernels("ucir+bdr", 1, BRIEF)
     show_kernels(measured, kernels, 3, tmp_path / "kernels.json")
     kept, said = json.loads((tmp_path / "kernels.json").read_text()), capsys.readouterr().out
     *kinds, everything = kept["rows"]
@@ -213,7 +212,7 @@ def test_too_few_phases_are_refused_before_anything_is_timed(phases, extrapolate
 @pytest.mark.slow
 def test_steps_are_timed_and_kept(tmp_path, capsys) -> None:
     out = tmp_path / "bench.json"
-    bench_steps(["ucir", "ucir+bdr"], ["eager"], "cpu", None, 8, 2, True, out, phase=2)
+    bench_steps(["ucir", "ucir+bdr"], ["eager"], replace(BRIEF, steps=2), out, phase=2)
     kept = json.loads(out.read_text())
     cases = {(each["case"], each["phase"]) for each in kept["timings"]}
     assert cases == {

@@ -714,7 +714,7 @@ def losses_of(engine, device):
     world.begin(stage)
     fit = Fit(world.objective(stage), world.pool, engine, 0)
     with eager_between_steps(engine):
-        return torch.from_numpy(fit.epoch(0, 0, None, lambda step, log: None).values), fit.step.names
+        return torch.from_numpy(fit.epoch(0, 0, None, lambda step, log: None).values), fit.eager.names
 
 
 def test_a_later_phase_trains_with_mixtures_and_bdr():

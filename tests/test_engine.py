@@ -222,7 +222,7 @@ def left_by_two_steps(world, stage, number, compiled):
         assert fit.steps == 1
         left |= {
             f"{name} of step {epoch}": value
-            for name, value in zip(fit.step.names, fit.step.log[0].clone(), strict=True)
+            for name, value in zip(fit.eager.names, fit.eager.log[0].clone(), strict=True)
         }
     for part in objective.parts:
         left |= {f"slope of {name}": p.grad for name, p in part.named_parameters() if p.grad is not None}
@@ -279,8 +279,8 @@ def losses_of(
             with unread(device):
                 for _ in range(1, fit.steps):
                     fit.step()
-            values.append(fit.step.log.clone())
-    return torch.cat(values)[:steps].cpu(), fit.step.names
+            values.append(fit.eager.log.clone())
+    return torch.cat(values)[:steps].cpu(), fit.eager.names
 
 
 class unread:

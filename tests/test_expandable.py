@@ -131,12 +131,6 @@ def test_a_grown_and_pruned_shape_is_laid_out_again_and_says_the_same():
     assert other.dim == net.dim == sum(part.widths[2] for part in net.extractors())
 
 
-def test_layouts_from_before_widths_could_change_are_whole():
-    net = MAKERS["resnet"]()
-    net.lay_out({})
-    assert net.whole
-
-
 def test_more_extractors_need_no_more_compiled_code():
     torch._dynamo.reset()
     counters.clear()

@@ -302,12 +302,11 @@ def test_a_run_with_validation_images_is_extended(tmp_path):
     assert (extended / "phase-00" / "predictions-val.npz").exists()
 
 
-def test_records_of_before_say_mean_and_std_in_words(six):
+def test_a_record_says_what_images_are_normalised_with(six):
     run = Run.open(six)
-    worded = replace(run, info={name: value for name, value in run.info.items() if name not in ("mean", "std")})
-    assert worded.normalisation == run.normalisation == (digits().mean, digits().std)
-    with pytest.raises(BdrError, match=r"run.json is damaged: its protocol does not say what images are normalised"):
-        _ = replace(worded, info={"protocol": {}}).normalisation
+    assert run.normalisation == (digits().mean, digits().std)
+    with pytest.raises(BdrError, match=r"run.json is damaged: it does not say what images are normalised"):
+        _ = replace(run, info=run.info | {"mean": None}).normalisation
 
 
 def test_other_test_images_are_said(six):
@@ -427,10 +426,10 @@ def test_a_run_says_how_its_exemplars_are_found_where_it_can_be_extended(what, k
     assert (path / "phase-01" / "exemplars.json").exists() == ((what, keep) == ("ucir", "last"))
 
 
-def test_a_run_of_before_says_what_it_lacks(six, tmp_path):
+def test_a_run_that_lost_its_list_of_exemplars_says_so(six, tmp_path):
     copied = shutil.copytree(six, tmp_path / "copied")
     (copied / "phase-01" / "exemplars.json").unlink()
-    with pytest.raises(UsageError, match=r"was made before runs recorded how their exemplars can be found"):
+    with pytest.raises(UsageError, match=r"exemplars.json is missing, by which exemplars are found"):
         api.extend(copied, data=digits_of(*range(8)))
 
 

@@ -141,6 +141,14 @@ class Reading(TwoStages):
             self.net(batch.x[batch.y >= phase.old])
         if self.how == "where":
             (batch.y >= phase.old).nonzero()
+        if self.how == "equal" and torch.equal(batch.y, batch.y + 1):
+            terms = {}
+        if self.how == "count":
+            terms["ce"] = terms["ce"] + 0 * torch.bincount(batch.y).sum()
+        if self.how == "put":
+            batch.x[batch.y >= phase.old] = batch.x[batch.y >= phase.old]
+        if self.how == "fill":
+            batch.x.clone()[batch.y < 0] = 0.0  # all alike: nothing is asked
         return terms
 
     def end(self, phase, pool, exemplars):
@@ -522,7 +530,12 @@ def captured(there):
 
 
 @pytest.mark.parametrize(
-    ("how", "why"), [("item", "reads a value"), ("if", "reads"), ("mask", "mask"), ("where", "zero")]
+    ("how", "why"),
+    [
+        *(("item", "reads"), ("if", "reads"), ("equal", "reads")),
+        *(("mask", "mask"), ("put", "mask")),
+        *(("where", "how many"), ("count", "how many")),
+    ],
 )
 def test_a_line_that_waits_for_the_device_in_a_step_is_told_before_steps_are_captured(how, why, tmp_path):
     made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2, settings=[("Reading.how", how)])
@@ -531,8 +544,9 @@ def test_a_line_that_waits_for_the_device_in_a_step_is_told_before_steps_are_cap
         rehearse_training(captured(made))
 
 
-def test_a_method_that_waits_between_steps_alone_is_captured_without_a_word(tmp_path):
-    made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2)
+@pytest.mark.parametrize("how", ["", "fill"])
+def test_a_method_that_waits_between_steps_alone_is_captured_without_a_word(how, tmp_path):
+    made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2, settings=[("Reading.how", how)])
     rehearse_training(captured(made))
 
 

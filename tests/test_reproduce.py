@@ -27,7 +27,7 @@ from bdr.paper.cost import workload
 from bdr.paper.found import gather
 from bdr.paper.mapping import DER_NOTE, EXTRACTOR, Reason, Wanted, addition, as_printed, mapped, pruning
 from bdr.paper.only import parse_only
-from bdr.paper.reproduce import chosen, reproduce, train_missing, wish_of
+from bdr.paper.reproduce import RUNS, Asked, chosen, train_missing, wish_of
 from bdr.paper.schedule import counted_seeds
 from bdr.paper.sheets import as_plain, gain_lines
 from bdr.paper.table import write_table
@@ -38,7 +38,16 @@ from bdr.records import RunWriter, find_runs
 from bdr.records.speed import Setup, measured, pace, speed_of
 from bdr.scenario import Protocol, class_order
 from bdr.sweep.plan import configuration
-from bdr.terminal import Conditions
+from bdr.terminal import Conditions, Manner
+
+MANNER = ("check", "dry_run", "as_json", "markdown")
+
+
+def reproduce(tables, only=None, runs=RUNS, jobs=1, **told):
+    """As it is typed."""
+    manner = Manner(**{name: told.pop(name) for name in MANNER if name in told})
+    paper.reproduce(tables, only, Asked(**told), Conditions(runs, jobs, None), manner)
+
 
 RESULTS = Path(__file__).parent.parent / "results"
 PHASE_2 = {

@@ -26,6 +26,7 @@ from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.engine.step import choose_engine, give_back
 from bdr.planning.assemble import plan_run
+from bdr.planning.parts import choose_device
 
 NOWHERE = Path("bench-writes-nothing")
 Settings = Iterable[tuple[str, Any]]
@@ -104,15 +105,28 @@ def usual_batch(device: torch.device) -> int:
     return 128 if device.type == "cuda" else 32
 
 
-def fields_of(
-    what: str, device: torch.device, engine: str, net: str | None, batch: int | None, as_trained: bool = False
-) -> dict[str, Any]:
-    """Of a configuration: what a benchmark was told; where it was not, what is usual there, or what is trained."""
-    recipe = recipe_of(what)
-    usual = net_of(recipe.method, device), usual_batch(device)
-    own_net, own_batch = (recipe.net, recipe.stage.batch) if as_trained else usual
-    fields: dict[str, Any] = {"device": str(device), "engine": choose_engine(engine, device)}
-    return fields | {"net": net or own_net, "stage": {"batch": batch or own_batch}}
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """How a benchmark was told to step; where it was not, what is usual there, or what is trained."""
+
+    device: str | None = None
+    engine: str | None = None
+    net: str | None = None
+    batch: int | None = None
+    steps: int | None = None
+    as_trained: bool = False
+
+    @property
+    def where(self) -> torch.device:
+        return choose_device(self.device or "auto")
+
+    def fields(self, what: str) -> dict[str, Any]:
+        """Of a configuration."""
+        recipe, device = recipe_of(what), self.where
+        usual = net_of(recipe.method, device), usual_batch(device)
+        own_net, own_batch = (recipe.net, recipe.stage.batch) if self.as_trained else usual
+        fields: dict[str, Any] = {"device": str(device), "engine": choose_engine(self.engine or "auto", device)}
+        return fields | {"net": self.net or own_net, "stage": {"batch": self.batch or own_batch}}
 
 
 def recipe_of(what: str) -> Config:

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from rich.table import Table
 
-from bdr.bench.cases import Settings, Shape, Timing, fields_of, random_images, time_case
+from bdr.bench.cases import Settings, Shape, Timing, Told, random_images, time_case
 from bdr.bench.tables import Measured, in_words, show_measured
 from bdr.configuration.overrides import as_typed
 from bdr.errors import UsageError
 from bdr.planning.describe import describe_device
-from bdr.planning.parts import choose_device
 
 SETTLED = 2  # the phase from which on teachers, too, are of the grown kind: two branches, three experts
 LEAST = SETTLED + 2  # phases, for two points on a line
@@ -26,25 +25,14 @@ ON_A_GPU = Shape(classes=10, base=10, step=10)
 ON_A_CPU = Shape(classes=3, base=3, step=3, images=12, pixels=8, memory="3/class")
 
 
-def bench_growth(
-    what: str,
-    phases: int,
-    device: str,
-    engine: str | None = None,
-    net: str | None = None,
-    batch: int | None = None,
-    steps: int | None = None,
-    as_trained: bool = False,
-    settings: Settings = (),
-) -> Measured:
+def bench_growth(what: str, phases: int, told: Told, settings: Settings = ()) -> Measured:
     """A row a phase, each of a network of its own that was brought there without training."""
-    where = choose_device(device)
-    gpu = where.type == "cuda"
-    shape = (ON_A_GPU if gpu else ON_A_CPU).seen(as_trained).up_to(phases - 1)
-    fields = fields_of(what, where, engine or "auto", net, batch, as_trained)
+    where, fields = told.where, told.fields(what)
+    usual, steps = (ON_A_GPU, told.steps or 100) if where.type == "cuda" else (ON_A_CPU, told.steps or 3)
+    shape = usual.seen(told.as_trained).up_to(phases - 1)
     data, measured = random_images(shape), Measured(title_of(what, fields, shape, where, settings), where)
     for number in range(phases):
-        measured.add(row_of(time_case(what, number, shape, data, steps or (100 if gpu else 3), fields, settings)))
+        measured.add(row_of(time_case(what, number, shape, data, steps, fields, settings)))
     return measured
 
 

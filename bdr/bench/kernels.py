@@ -14,8 +14,8 @@ from torch.profiler import ProfilerActivity, profile
 from bdr.bench.cases import (
     SMALL,
     Shape,
+    Told,
     configuration,
-    fields_of,
     fits_of,
     learner_of,
     random_images,
@@ -25,7 +25,6 @@ from bdr.bench.cases import (
 from bdr.bench.tables import Measured, measured_table, show_measured
 from bdr.engine.fit import Fit
 from bdr.planning.describe import describe_device
-from bdr.planning.parts import choose_device
 
 # What the names of kernels and operations say of them; the first that fits.
 KINDS = {
@@ -54,27 +53,17 @@ class Kernel:
         return next((kind for kind, words in KINDS.items() if any(word in name for word in words)), OTHER)
 
 
-def bench_kernels(
-    what: str,
-    phase: int,
-    device: str,
-    engine: str | None,
-    net: str | None,
-    batch: int | None,
-    steps: int | None,
-    as_trained: bool = False,
-) -> tuple[Measured, list[Kernel]]:
+def bench_kernels(what: str, phase: int, told: Told) -> tuple[Measured, list[Kernel]]:
     """A row a kind, and every kernel."""
-    where = choose_device(device)
-    gpu = where.type == "cuda"
-    shape = (Shape() if gpu else SMALL).seen(as_trained).up_to(phase)
-    fields = fields_of(what, where, engine or "auto", net, batch, as_trained)
+    where, fields = told.where, told.fields(what)
+    usual, steps = (Shape(), told.steps or 20) if where.type == "cuda" else (SMALL, told.steps or 2)
+    shape = usual.seen(told.as_trained).up_to(phase)
     learner = learner_of(configuration(what, shape, fields), random_images(shape))
     with learner.at_work():
         fit = fits_of(learner, phase)[0]
         fit.wake()
-        whole = 1e6 * seconds_of_step(fit, 10 * (steps or (20 if gpu else 2)))
-        kernels = profiled(fit, steps or (20 if gpu else 2))
+        whole = 1e6 * seconds_of_step(fit, 10 * steps)
+        kernels = profiled(fit, steps)
     about = f"{fields['net']}, batch {fields['stage']['batch']}, {shape.images_told}"
     place = f"{describe_device(where)['name']}, {fields['engine']}"
     measured = Measured(f"A step of {what} in phase {phase}, {about}, {place}: {whole:,.0f} us", where)

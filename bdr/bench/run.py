@@ -14,7 +14,7 @@ from bdr.bench.cases import (
     SMALL,
     Shape,
     Timing,
-    fields_of,
+    Told,
     plain_net,
     random_images,
     seconds_of,
@@ -24,36 +24,34 @@ from bdr.bench.cases import (
 from bdr.bench.tables import in_phase, ratio_table, ratios, show_tables, speed_table
 from bdr.errors import UsageError
 from bdr.planning.describe import describe_device
-from bdr.planning.parts import choose_device
 from bdr.terminal import say
+
+SIDE = 8192  # of the matrices that tell what the chip can do
 
 
 def bench_steps(
     what: Sequence[str],
     engines: Sequence[str],
-    device: str,
-    net: str | None,
-    batch: int | None,
-    steps: int | None,
-    baseline: bool,
-    out: Path | None,
+    told: Told,
+    out: Path | None = None,
+    *,
+    baseline: bool = True,
     analyse: bool = False,
     phase: int = 1,
-    as_trained: bool = False,
 ) -> None:
     """Times every case in every engine, in its first phase and in a later one, and prints speeds and ratios."""
-    where = choose_device(device)
+    where = told.where
     gpu = where.type == "cuda"
-    shape, steps = (Shape(), steps or 300) if gpu else (SMALL, steps or 3)
+    shape, steps = (Shape(), told.steps or 300) if gpu else (SMALL, told.steps or 3)
     if phase < 1:
         raise UsageError(f"--phase {phase}: the later phase that is timed is 1 or more; the first is timed anyway")
-    shape = shape.seen(as_trained).up_to(phase)
+    shape = shape.seen(told.as_trained).up_to(phase)
     data = random_images(shape)
     chosen = list(engines) or (["graph", "eager"] if gpu else ["eager"])
     timings = list[Timing]()
     for engine in chosen:
         for number, case in itertools.product((0, phase), what):
-            config = fields_of(case, where, engine, net, batch, as_trained)
+            config = replace(told, engine=engine).fields(case)
             timings.append(time_case(case, number, shape, data, steps, config))
             say(line_of(timings[-1]))
             if analyse and number:  # nothing is analysed in a first phase
@@ -61,9 +59,8 @@ def bench_steps(
                 timings.append(replace(looked, case=f"{case} --analyse"))
                 say(line_of(timings[-1]))
     if baseline:
-        timings.append(
-            time_baseline(net or plain_net(where), data, shape.base, batch or usual_batch(where), min(steps, 20), where)
-        )
+        net, batch = told.net or plain_net(where), told.batch or usual_batch(where)
+        timings.append(time_baseline(net, data, shape.base, batch, min(steps, 20), where))
         say(line_of(timings[-1]))
     report(timings, what[0], shape, where, out)
 
@@ -82,12 +79,12 @@ def report(timings: list[Timing], reference: str, shape: Shape, device: torch.de
     show_tables(tables, file, measured | {"pixels": shape.pixels}, device)
 
 
-def bf16_peak(device: torch.device, size: int = 8192) -> float | None:
+def bf16_peak(device: torch.device) -> float | None:
     """Teraflops of a large bf16 matrix product on random data: what the chip can do, not what its label says."""
     if device.type != "cuda":
         return None
-    a, b = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
+    a, b = (torch.randn(SIDE, SIDE, device=device, dtype=torch.bfloat16) for _ in range(2))
     for _ in range(3):
         a @ b
     each = seconds_of(lambda: [a @ b for _ in range(10)], device) / 10
-    return 2 * size**3 / each / 1e12
+    return 2 * SIDE**3 / each / 1e12

@@ -18,6 +18,8 @@ bench_app = typer.Typer(
     invoke_without_command=True, help="Measure speed: steps, kernels, start, herding, augmentation, scaling, growth."
 )
 
+USUAL = ["ucir", "ucir+cwd", "ucir+bdr"]  # cases
+
 AsTrained = Annotated[
     bool, typer.Option("--as-trained", help="The network and the batch that bdr run trains on CIFAR-100.")
 ]
@@ -52,10 +54,11 @@ def bench_steps(
     out: Out = None,
 ) -> None:
     """Time training steps, first and later phase, with and without plug-ins, all in one run as ratios."""
+    from bdr.bench.cases import Told
     from bdr.bench.run import bench_steps as measure
 
-    cases = what or ["ucir", "ucir+cwd", "ucir+bdr"]
-    measure(cases, engine or [], device or "auto", net, batch, steps, baseline, out, analyse, phase, as_trained)
+    cases, told = what or USUAL, Told(device=device, net=net, batch=batch, steps=steps, as_trained=as_trained)
+    measure(cases, engine or [], told, out, baseline=baseline, analyse=analyse, phase=phase)
 
 
 @bench_app.command("kernels", cls=Hinting)
@@ -73,10 +76,12 @@ def bench_kernels(
 ) -> None:
     """Where the time of a step goes: kernels by kind, and those that take longest."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # or torch's profiler says when it starts and stops
+    from bdr.bench.cases import Told
     from bdr.bench.kernels import bench_kernels as measure
     from bdr.bench.kernels import show_kernels
 
-    show_kernels(*measure(what, phase, device or "auto", engine, net, batch, steps, as_trained), top, out)
+    told = Told(device=device, engine=engine, net=net, batch=batch, steps=steps, as_trained=as_trained)
+    show_kernels(*measure(what, phase, told), top, out)
 
 
 @bench_app.command("herding", cls=Hinting)
@@ -135,13 +140,13 @@ def bench_growth(
     out: Out = None,
 ) -> None:
     """Time, memory and parameters of a step, phase by phase, and the straight lines through them."""
+    from bdr.bench.cases import Told
     from bdr.bench.growth import bench_growth as measure
     from bdr.bench.growth import check_phases, show_growth
 
     check_phases(phases, extrapolate)
-    typed = list(typed_fields(set_).items())
-    measured = measure(what, phases, device or "auto", engine, net, batch, steps, as_trained, typed)
-    show_growth(measured, extrapolate, out)
+    told = Told(device=device, engine=engine, net=net, batch=batch, steps=steps, as_trained=as_trained)
+    show_growth(measure(what, phases, told, list(typed_fields(set_).items())), extrapolate, out)
 
 
 @bench_app.command("start", cls=Hinting)

@@ -42,27 +42,14 @@ def reproduce(
 
     For example: bdr reproduce T4 --only "cifar100 & (ucir|cwd)" --root DIR --seeds 3
     """
+    from bdr.paper.reproduce import Asked
     from bdr.paper.reproduce import reproduce as answer
+    from bdr.terminal import Conditions, Manner
 
-    answer(
-        tables,
-        only,
-        added=with_,
-        seeds=seeds,
-        formula=formula,
-        tolerance=tolerance,
-        results=results or [],
-        runs=runs,
-        root=root,
-        device=device,
-        jobs=jobs,
-        until=until,
-        only_what_ends=only_what_ends,
-        check=check,
-        dry_run=dry_run,
-        as_json=json,
-        markdown=markdown,
-    )
+    by = {"added": with_, "seeds": seeds, "formula": formula, "tolerance": tolerance}
+    asked = Asked(**by, results=results or (), root=root, device=device)  # type: ignore[arg-type]
+    manner = Manner(check=check, dry_run=dry_run, as_json=json, markdown=markdown)
+    answer(tables, only, asked, Conditions(runs, jobs, until, only_what_ends), manner)
 
 
 class Form(StrEnum):

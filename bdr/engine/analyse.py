@@ -213,7 +213,6 @@ class Snapshots:
 
     def restore(self, state: State) -> None:
         self.steps, self.highest = state.info["snapshots"]["steps"], state.info["snapshots"]["highest"]
-        for before in taken_out("series", state.tensors).values():  # none in a checkpoint of an older version
-            self.before = before.cpu().numpy()
+        self.before = taken_out("series", state.tensors)["before"].cpu().numpy()
         tensors = taken_out("snapshots", state.tensors)
         self.seen = {name: tensor.to(self.rows.device) for name, tensor in tensors.items()}

@@ -122,7 +122,7 @@ class Course:
 
         def after_step(step: int, log: Tensor) -> None:
             if looking is not None:  # before anything is saved: this step is not made again
-                looking.step_ends(stage, epoch, step, fit.step.names, log)
+                looking.step_ends(stage, epoch, step, fit.eager.names, log)
             self.tell_now_and_then(fit, epoch, step)
             if self.stopping() or self.due():
                 self.position = Position(phase.index, number, epoch, step)
@@ -209,5 +209,4 @@ class Course:
     def restore(self, state: State) -> None:
         restore_learner(self.learner, state)
         self.position, self.waiting = Position(**state.info["position"]), beside_modules(state)
-        self.losses, self.seconds = state.info["losses"], state.info["seconds"]
-        self.begun = state.info.get("begun", {})  # none in a checkpoint of an older version
+        self.losses, self.begun, self.seconds = (state.info[name] for name in ("losses", "begun", "seconds"))

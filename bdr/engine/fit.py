@@ -83,8 +83,8 @@ class Fit:
         self.optimizer = make_optimizer(stage, parameters, device, undecayed)
         self.steps = pool.steps(stage)
         self.clock = Clock(*(torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)))
-        eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
-        self.step: Step = make_step(engine, eager, whole=pool.batch_size(stage) == stage.batch)
+        self.eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
+        self.step: Step = make_step(engine, self.eager, whole=pool.batch_size(stage) == stage.batch)
         self.ahead: dict[int, Epoch] = {}  # what the next epoch draws, once the steps of this one are on their way
 
     @property
@@ -112,13 +112,13 @@ class Fit:
         for step in range(first, plan.steps):
             self.step()
             if step + 1 < plan.steps:
-                after_step(step + 1, self.step.log)
+                after_step(step + 1, self.eager.log)
         if epoch + 1 < self.stage.epochs:  # before the host waits: a GPU would be idle while the next epoch is drawn
             self.ahead = {epoch + 1: self.plan(epoch + 1)}
-        numbers = self.step.log.cpu().numpy()  # the one read of the epoch
+        numbers = self.eager.log.cpu().numpy()  # the one read of the epoch
         seconds = time.perf_counter() - started
         images = (plan.steps - first) * plan.rows.shape[1]
-        result = EpochLog(epoch, rate, self.step.names, numbers, self.objective.counted, seconds, images)
+        result = EpochLog(epoch, rate, self.eager.names, numbers, self.objective.counted, seconds, images)
         self.check_finite(result)
         return result
 

@@ -7,7 +7,7 @@ ended, and the phase is ended.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -48,6 +48,11 @@ def correction_of(plugin: Plugin, phase: Phase) -> Tensor:
     )
 
 
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """Inside, streams, graphs and random numbers that name no GPU are of this one."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 @dataclass
 class Learner:
     """All that training changes, and what it takes to change it."""
@@ -81,7 +86,7 @@ class Learner:
     def at_work(self) -> Iterator[None]:
         """All modules settled and the process as they want it; afterwards it is as it was."""
         self.settle()
-        with eager_between_steps(self.engine), convolving_as(self.method):
+        with current(self.device), eager_between_steps(self.engine), convolving_as(self.method):
             yield
 
     # A phase
@@ -182,5 +187,7 @@ class Learner:
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", fit.place, "epoch", epoch))
 
     def end_stage(self) -> None:
-        """What the stage alone has put to rest may move again."""
+        """What the stage alone has put to rest may move again; gradients would hold the memory of its graph."""
         set_moving(self.method, self.moving)
+        for part in self.modules().values():
+            part.zero_grad(set_to_none=True)

@@ -11,11 +11,9 @@ import torch
 from bdr.engine.course import Course
 from bdr.engine.experiment import Company, Experiment
 from bdr.engine.inherit import published
-from bdr.engine.learner import Learner
 from bdr.engine.saving import resting_in
 from bdr.errors import BdrError
 from bdr.records import Run, RunWriter
-from bdr.seeding import seed_of
 
 
 def begin_run(experiment: Experiment, info: dict[str, Any], company: Company) -> None:
@@ -47,12 +45,6 @@ def rehearse(course: Course, company: Company) -> None:
     """Whatever can be tried of a run that begins, before anything of it moves."""
     with course.learner.at_work(), course.records.heard_warnings():
         company.rehearse()
-    make_ready(course.learner)
-
-
-def make_ready(learner: Learner) -> None:
-    torch.manual_seed(seed_of(learner.seed, "start"))
-    learner.settle()
 
 
 def take_up_checkpoint(course: Course) -> bool:
@@ -63,7 +55,6 @@ def take_up_checkpoint(course: Course) -> bool:
     offsets = state.info["offsets"] if state else {}
     writer.refuse_lost(offsets)
     writer.cut_back(offsets)
-    make_ready(course.learner)
     if state is not None:
         course.restore(state)
         course.checkpoints.trust(resting_in(course.learner))

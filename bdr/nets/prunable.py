@@ -127,7 +127,7 @@ class Prunable(Levelled, ABC):
         return {"widths": self.widths}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        widths = layout.get("widths", self.full)  # models of before widths could change say nothing of them
+        widths = layout["widths"]
         if widths == self.widths:
             return
         for layer in self.layers():

@@ -30,28 +30,43 @@ from bdr.terminal import Conditions, Manner, print_sheets, tell
 RESULTS, RUNS = Path("results"), Path("runs")
 
 
-@dataclass(frozen=True)
-class Question:
-    """Which cells, judged how, from which folders."""
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of every cell, beside its own: with what more, by which seeds and how strictly, from where."""
 
-    cells: list[Cell]
-    seeds: list[int]
-    formula: str
-    tolerance: float
-    results: list[Path]
-    runs: Path
-    device: str
-    jobs: int
+    added: str | None = None
+    seeds: str = "3"
+    formula: str = "corrected"
+    tolerance: float = 0.5
+    results: Sequence[Path] = ()
+    root: Path | None = None
+    device: str | None = None
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if self.formula not in FORMULAS:
             raise unknown("formula", self.formula, FORMULAS)
         if not 0 <= self.tolerance < float("inf"):
             raise UsageError(f"--tolerance {self.tolerance} is not allowed: it is 0 or more, in points")
 
-    def folders(self) -> list[Path]:
+    def folders(self, runs: Path) -> list[Path]:
         """Where results are looked for; a folder that was named must be there, the usual ones need not."""
-        return [*self.results, *usual_folders(self.runs, without_results=bool(self.results))]
+        return [*self.results, *usual_folders(runs, without_results=bool(self.results))]
+
+    def machine(self) -> dict[str, Any]:
+        """What belongs to this machine and not to the result."""
+        here = {"root": self.root, "device": self.device}
+        return {name: str(value) for name, value in here.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which cells, by which seeds, and what is asked of them."""
+
+    cells: list[Cell]
+    seeds: list[int]
+    asked: Asked
+    conditions: Conditions
+    device: str
 
 
 def usual_folders(runs: Path = RUNS, without_results: bool = False) -> list[Path]:
@@ -73,41 +88,21 @@ class Answer:
     warnings: list[str]
 
 
-def reproduce(
-    tables: Sequence[str],
-    only: str | None = None,
-    *,
-    added: str | None = None,
-    seeds: str = "3",
-    formula: str = "corrected",
-    tolerance: float = 0.5,
-    results: Sequence[Path] = (),
-    runs: Path = RUNS,
-    root: Path | None = None,
-    device: str | None = None,
-    jobs: int = 1,
-    until: str | None = None,
-    only_what_ends: bool = False,
-    check: bool = False,
-    dry_run: bool = False,
-    as_json: bool = False,
-    markdown: bool = False,
-) -> None:
-    """Says what the cells ask for, runs what is missing (not with `check` or `dry_run`), and prints the judgement."""
-    manner = Manner(check=check, dry_run=dry_run, as_json=as_json, markdown=markdown)
+def reproduce(tables: Sequence[str], only: str | None, asked: Asked, conditions: Conditions, manner: Manner) -> None:
+    """Says what the cells ask for, runs what is missing unless it may only look, and prints the judgement."""
     manner.refuse_contradictions()
-    cells, where = beside(chosen(tables, only), named(added)), device_type(device or "auto")
-    question = Question(cells, counted_seeds(seeds), formula, tolerance, list(results), runs, where, jobs)
-    question.check()
-    if check or dry_run:
-        say_if_nothing_is_there(question.folders(), "with --results DIR", runs)
+    cells, where = beside(chosen(tables, only), named(asked.added)), device_type(asked.device or "auto")
+    question = Question(cells, counted_seeds(asked.seeds), asked, conditions, where)
+    looks = manner.check or manner.dry_run
+    if looks:
+        say_if_nothing_is_there(asked.folders(conditions.runs), "with --results DIR", conditions.runs)
     found = answer(question)
-    if not (check or dry_run) and (missing := found.schedule.missing):
+    if not looks and (missing := found.schedule.missing):
         manner.refuse_mixed_output(len(missing), f"then with --check {manner.form}; or add --dry-run")
         show(run_sheet(found.schedule), markdown=False)
-        crew, reason = train_missing(missing, Conditions(runs, jobs, until, only_what_ends), machine(root, device))
+        crew, reason = train_missing(missing, conditions, asked.machine())
         present(answer(question), manner)
-        say_what_is_left(crew, reason, until)
+        say_what_is_left(crew, reason, conditions.until)
     else:
         present(found, manner)
 
@@ -130,15 +125,11 @@ def named(plugins: str | None) -> list[str]:
 
 
 def answer(question: Question) -> Answer:
-    results: Results = gather(question.folders())
-    judged = judge(question.cells, results, question.formula, question.tolerance)
-    schedule = schedule_of(judged, results, question.seeds, question.device, question.jobs)
+    asked, conditions = question.asked, question.conditions
+    results: Results = gather(asked.folders(conditions.runs))
+    judged = judge(question.cells, results, asked.formula, asked.tolerance)
+    schedule = schedule_of(judged, results, question.seeds, question.device, conditions.jobs or 1)
     return Answer(question, judged, schedule, results.warnings)
-
-
-def machine(root: Path | None, device: str | None) -> dict[str, Any]:
-    """What belongs to this machine and not to the result."""
-    return {name: str(value) for name, value in {"root": root, "device": device}.items() if value is not None}
 
 
 def train_missing(
@@ -161,10 +152,10 @@ def present(found: Answer, manner: Manner) -> None:
     if manner.as_json:
         print(json.dumps(plain_answer(found), indent=2, ensure_ascii=False))
         return
-    question = found.question
+    asked = found.question.asked
     for warning in found.warnings:
         tell(f"warning: {warning}")
-    for sheet in [] if dry_run else cell_sheets(found.judged, question.formula, question.tolerance):
+    for sheet in [] if dry_run else cell_sheets(found.judged, asked.formula, asked.tolerance):
         show(sheet, markdown)
     if found.schedule.jobs:
         show(run_sheet(found.schedule), markdown)
@@ -188,8 +179,8 @@ def plain_answer(found: Answer) -> dict[str, Any]:
         for job in found.schedule.jobs
     ]
     return {
-        "formula": question.formula,
-        "tolerance": question.tolerance,
+        "formula": question.asked.formula,
+        "tolerance": question.asked.tolerance,
         "seeds": question.seeds,
         "cells": [as_plain(each) for each in found.judged],
         "runs": jobs,

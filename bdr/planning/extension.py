@@ -27,6 +27,7 @@ from bdr.planning.parts import scale_setting
 from bdr.planning.plan import Plan
 from bdr.planning.rereading import classes_known, exemplars_told, found_again, other_tests, read_again
 from bdr.records import Extends, Run, kept_phase, model_checksum, open_whole, other_code, other_library
+from bdr.records.reader import exemplars_file
 from bdr.scenario import split_evenly
 from bdr.types import Stage
 
@@ -228,8 +229,8 @@ def exemplars_of(run: Run, state: State, plan: Plan, data: DataSet) -> Found:
         if not any(state.info["exemplars"]):  # a method without a memory
             return Found(state.info["exemplars"], [], [])
         raise UsageError(
-            f"{run.path} was made before runs recorded how their exemplars can be found in other data "
-            "(phase-NN/exemplars.json): train it again with this version into another folder, and extend that"
+            f"{exemplars_file(run.path, len(run.phases) - 1)} is missing, by which exemplars are found in other data: "
+            "put it back, or train the run again into another folder, and extend that"
         )
     names = classes_known(run)
     found = find(plan.learner.train, exemplars_told(run, told))

@@ -14,12 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bdr.errors import UsageError
 
 ATEN = torch.ops.aten
-READS = {  # what waits for the device to say a value, or how many there are
-    ATEN._local_scalar_dense.default: "reads a value, as .item(), float() and if do",
-    ATEN.nonzero.default: "asks which values are not zero",
-    ATEN.masked_select.default: "takes those that a mask leaves",
-    ATEN._unique2.default: "asks which values there are",
-}
+MASKED = "takes those that a mask leaves"
 
 
 class HostReads(TorchDispatchMode):
@@ -32,11 +27,12 @@ class HostReads(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        what = READS.get(func) or ("takes those that a mask leaves" if takes_by_mask(func, args) else "")
+        kwargs = kwargs or {}
+        what = asked_by(func, args, kwargs)
         if what and not self.found and (frame := self.asking()):
             code = frame.f_code
             self.found = f"{code.co_filename}, line {frame.f_lineno}, in {code.co_name}, {what}"
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
     def asking(self) -> FrameType | None:
         """The innermost frame outside of torch, if it is one's own."""
@@ -53,11 +49,25 @@ class HostReads(TorchDispatchMode):
             )
 
 
-def takes_by_mask(func: Any, args: Sequence[Any]) -> bool:
+def asked_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    """What an operation waits for the device to say; nothing if it does not."""
+    if func is ATEN.index.Tensor:
+        return MASKED if has_mask(args[1]) else ""
+    if func is ATEN.index_put_.default:  # one value for all is a fill, which asks nothing
+        return MASKED if has_mask(args[1]) and args[2].numel() > 1 else ""
+    if func is ATEN._to_copy.default:
+        to = kwargs.get("device")
+        return "copies to the CPU" if args[0].is_cuda and to is not None and to.type == "cpu" else ""
+    if torch.Tag.data_dependent_output in func.tags:
+        return "reads a value, as .item(), float(), if and torch.equal do"
+    if torch.Tag.dynamic_output_shape in func.tags and kwargs.get("output_size") is None:
+        return "asks how many values there are, as nonzero, x[mask], unique and bincount do"
+    return ""
+
+
+def has_mask(indices: Sequence[Tensor | None]) -> bool:
     """`x[mask]`"""
-    if func is not ATEN.index.Tensor:
-        return False
-    return any(isinstance(index, Tensor) and index.dtype == torch.bool for index in args[1])
+    return any(isinstance(index, Tensor) and index.dtype == torch.bool for index in indices)
 
 
 def home_of(module: str) -> str:

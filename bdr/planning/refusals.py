@@ -215,7 +215,8 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
     """Every name that settings speak of is a stage, and every stage has an objective and something that moves."""
     every = [stage for of_phase in stages for stage in of_phase]
     every += [stage.alternate for stage in every if stage.alternate is not None]
-    names, there = {stage.name for stage in every}, parameters_ever(method)
+    names = {stage.name for stage in every}
+    there = parameters_ever(method) if any(stage.train for stage in every) else []
     for name in config.stages:
         if name not in {*names, *method.optional_stages}:
             raise unknown("stage", name, names)

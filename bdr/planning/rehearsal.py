@@ -1,34 +1,27 @@
-"""A dry run of what training comes to and is followed by, before the first epoch: hours must not end in a typo."""
+"""A dry run of what training comes to, before the first epoch: hours must not end in a typo."""
 
 from __future__ import annotations
 
 import copy
-import tempfile
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from traceback import walk_tb
-from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from bdr import metrics
 from bdr.data.memory import Memory
 from bdr.engine.checkpoint import module_state, restore_module
-from bdr.engine.evaluate import Predictions, measure, predict
+from bdr.engine.evaluate import predict
 from bdr.engine.fit import Fit
 from bdr.engine.learner import Learner
 from bdr.errors import ALIKE, BdrError, UsageError, nearest
 from bdr.planning.host_reads import HostReads, home_of, home_of_frame
 from bdr.planning.parts import make_method, make_plugins
 from bdr.planning.plan import Plan
-from bdr.records import Run, RunWriter
-from bdr.report import as_text, run_sheet
-from bdr.types import ImageShape, Phase
+from bdr.types import ImageShape
 
 FEW = 2  # images of each class
 BATCH = 64  # images that are evaluated
@@ -36,40 +29,16 @@ SLIPS = (NameError, AttributeError, TypeError, ImportError)  # which no number o
 
 
 def rehearse(plan: Plan) -> None:
-    """Whatever training comes to later, or will be followed by."""
+    """Whatever training comes to later."""
     rehearse_training(plan)
-    rehearse_records(plan.info, plan.learner.phases, told_untrained(plan))
+    rehearse_readouts(plan)
 
 
-def told_untrained(plan: Plan) -> Predictions:
+def rehearse_readouts(plan: Plan) -> None:
     """What the method says of a batch when its first phase begins."""
     trial, phase = on_few_images(plan.learner), plan.learner.phases[0]
     trial.begin_phase(phase)
-    return predict(trial.method, plan.experiment.test, phase.seen, limit=BATCH)
-
-
-def rehearse_records(info: dict[str, Any], phases: Sequence[Phase], found: Predictions) -> None:
-    """Writes, measures and tabulates a run of all phases, made of one batch, in a folder that vanishes."""
-    with tempfile.TemporaryDirectory() as folder:
-        writer = RunWriter.create(Path(folder) / "run", info | {"command": "rehearsal", "created": ""})
-        boundaries = [(p.old, p.seen) for p in phases]
-        for phase in phases:
-            guess = spread_over(found, phase.seen)
-            writer.predictions(phase.index, guess.labels, guess.readouts)
-            writer.steps(phase.index, 0, np.ones(4), np.ones(4))
-            line = {"phase": phase.index, "old": phase.old, "seen": phase.seen, "parameters": 1, "steps_per_epoch": 2}
-            writer.phase(line | measure(guess, phase, boundaries[: phase.index + 1]))
-        writer.finish()
-        run = Run.open(writer.path)
-        metrics.summary(run)
-        as_text(run_sheet(run))
-
-
-def spread_over(found: Predictions, seen: int) -> Predictions:
-    """The same predictions with labels of all seen classes, each at least once."""
-    labels = np.arange(max(seen, len(found.labels))) % seen
-    take = np.arange(len(labels)) % len(found.labels)
-    return Predictions(labels, {name: (ids[take], chances[take]) for name, (ids, chances) in found.readouts.items()})
+    predict(trial.method, plan.experiment.test, phase.seen, limit=BATCH)
 
 
 def rehearse_training(plan: Plan) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +20,6 @@ LEFT_EMPTY = "it is empty, left by a run that ended before its first record; beg
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
 OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
 EXEMPLARS = "exemplars.json"
-NORMALISED = re.compile(r"mean (\(.*?\)), std (\(.*?\))")  # as the protocol says it
 LARGEST = 255  # a probability of 1 as it is stored
 LOOKED_INTO = 1000  # folders in one that is no run: among so many there is one, or it is full of something else
 FAR = 20.0  # points of accuracy between two readouts of one model
@@ -154,14 +151,10 @@ class Run:
 
     @property
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The mean and std that its images are normalised with; records of before have them in words alone."""
-        if "mean" in self.info:
-            return tuple(self.info["mean"]), tuple(self.info["std"])
-        found = NORMALISED.search(str(self.protocol.get("normalise")))
-        if found is None:
-            raise damaged(self.path / "run.json", "its protocol does not say what images are normalised with")
-        mean, std = (ast.literal_eval(text) for text in found.groups())
-        return mean, std
+        """The mean and std that its images are normalised with."""
+        if not self.info.get("mean") or not self.info.get("std"):
+            raise damaged(self.path / "run.json", "it does not say what images are normalised with")
+        return tuple(self.info["mean"]), tuple(self.info["std"])
 
     @cached_property
     def _step_rows(self) -> np.ndarray:

@@ -87,8 +87,7 @@ def recorded_exemplars(run: Run) -> list[list[Kept]]:
     told = run.exemplars(len(run.phases) - 1)
     if told is None or not any(told["exemplars"].values()):
         raise UsageError(
-            f"{run.path} recorded no exemplars (phase-NN/exemplars.json): '{run.title}' keeps none, or it was made "
-            "before runs recorded them"
+            f"{run.path} recorded no exemplars (phase-NN/exemplars.json): '{run.title}' keeps none, or the file is gone"
         )
     return exemplars_told(run, told)
 

@@ -31,14 +31,6 @@ class GraphStep:
         self.contents: list[object] = []  # of what rested when the graph was captured
         self.forms: list[Resting | Paired] = []  # held as long as the graph, which reads the weights of some
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.step.names
-
-    @property
-    def log(self) -> Tensor:
-        return self.step.log
-
     def open(self, epoch: Epoch, log: Tensor | None) -> None:
         """A method may refill a teacher between epochs; the graph has the weights of before folded into others."""
         now = [frozen.content for frozen in frozen_parts(self.eager)]
@@ -63,7 +55,7 @@ class GraphStep:
         torch.cuda.current_stream().wait_stream(side)
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=side):  # its own default stays on the GPU of the first that was captured
             self.step()
         return graph
 

@@ -29,14 +29,6 @@ class CompiledStep:
                 module.compile(dynamic=False, options=options)
         step.taken, step.looked = torch.compile(taken), torch.compile(looked)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.step.names
-
-    @property
-    def log(self) -> Tensor:
-        return self.step.log
-
     def open(self, epoch: Epoch, log: Tensor | None) -> None:
         self.step.open(epoch, log)
         assert self.step.epoch is not None

@@ -17,16 +17,6 @@ from bdr.types import Batch, Clock
 
 
 class Step(Protocol):
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the values; known after the first step."""
-        ...
-
-    @property
-    def log(self) -> Tensor:
-        """(steps, terms) values of the epoch so far, on the device; there after the first step."""
-        ...
-
     def open(self, epoch: Epoch, log: Tensor | None) -> None:
         """Takes in the draws of an epoch, and the values of steps that were made before a stop."""
         ...
@@ -59,14 +49,14 @@ def handed_on(plugin: Plugin, batch: Batch, drawn: tuple[Tensor, ...]) -> Batch:
 
 
 class EagerStep:
-    """The step as it reads."""
+    """The step as it reads. In whatever form it runs, it is what holds the values of an epoch."""
 
     def __init__(
         self, objective: Objective, optimizer: torch.optim.Optimizer, store: Store, clock: Clock, clip: float | None
     ) -> None:
         self.objective, self.optimizer, self.store, self.clock, self.clip = objective, optimizer, store, clock, clip
         self.taken, self.looked = taken, looked
-        self.names: tuple[str, ...] = ()
+        self.names: tuple[str, ...] = ()  # of the values; known after the first step
         self.epoch: Epoch | None = None
         self.values: Tensor | None = None
         self.seen: Callable[[Sequence[Tensor]], None] = lambda images: None  # told when the images of a batch are there
@@ -81,6 +71,7 @@ class EagerStep:
 
     @property
     def log(self) -> Tensor:
+        """(steps, terms) values of the epoch so far, on the device; there after the first step."""
         assert self.values is not None, "no step was made yet"
         return self.values
 
