@@ -108,7 +108,8 @@ class Spoken(Listener, ABC):
 
     def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
         self.phases, self.workload = phases, Workload(work)
-        self.say(f"{title}: {len(phases)} phases, {phases[-1].seen} classes -> {place}")
+        all_phases = f"{len(phases)} phase{'' if len(phases) == 1 else 's'}"
+        self.say(f"{title}: {all_phases}, {phases[-1].seen} classes -> {place}")
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None:
         self.workload.enter(phase.index, number, first_epoch, stage.epochs)

@@ -89,6 +89,11 @@ def test_a_memory_in_total_of_which_little_is_left_of_each_class_is_said(tmp_pat
     assert plan(tmp_path / "run", "runs:TwoStages", memory=memory, **FLAT).notes == notes
 
 
+def test_more_phases_than_there_are_is_said(tmp_path):
+    (note,) = plan(tmp_path / "run", "runs:TwoStages", phases=9, **FLAT).notes
+    assert note == "--phases 9 is more than there are: all 3 are run"
+
+
 def test_a_run_of_one_phase_says_nothing_of_a_memory_that_shrinks_later(tmp_path):
     assert plan(tmp_path / "run", "runs:TwoStages", memory="20", phases=1, **FLAT).notes == ()
 

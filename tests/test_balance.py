@@ -600,3 +600,11 @@ def test_a_batch_that_is_not_finite_moves_nothing(bad, formula):
     balance.observe(torch.randn(6, 4), labels[:6])
     assert balance.offset.isfinite().all()
     assert not torch.equal(balance.mean, before["mean"])
+
+
+def test_labels_that_count_from_one_are_told_so():
+    labels, features = torch.arange(1, 5).repeat(3), torch.randn(12, 2)
+    with pytest.raises(ValueError, match=r"none of \[0\], and labels are from 1 to 4: ids count from 0 \(labels - 1\)"):
+        BDR().begin(labels, features)
+    with pytest.raises(ValueError, match=r"none of \[2\]: number the classes without gaps"):
+        BDR().begin(torch.tensor([0, 1, 3]), torch.randn(3, 2))

@@ -126,7 +126,7 @@ def test_a_log_has_the_lines_of_a_terminal(hand, caplog):
     both.phase_ends({"phase": 0, "seen": 50, "accuracy": {"cnn": 75.0}, **none, "seconds": 100.0})
     both.note("warning: it rains")
     assert caplog.messages == said.getvalue().splitlines()
-    assert caplog.messages[0] == "ucir: 1 phases, 50 classes -> run"
+    assert caplog.messages[0] == "ucir: 1 phase, 50 classes -> run"
     assert caplog.messages[-2] == "phase 0 of 0..0: 50 classes, cnn 75.00 %, 1:40"
     assert len(caplog.messages) == 6  # three of them of steps, ten seconds apart
     assert {each.name for each in caplog.records} == {"bdr"}

@@ -23,8 +23,9 @@ from bdr.planning.own_code import code_version, library_version, own_versions
 from bdr.planning.rehearsal import Weighed, on_few_images, rehearse_training, train_a_little
 from bdr.plugins import Plugin
 from bdr.plugins.base import Prior
-from bdr.records import Run, other_code
+from bdr.records import Run, RunWriter, other_code
 from bdr.records.code import with_code
+from bdr.report import compare
 from bdr.sweep.plan import facts
 
 SOURCE = "from runs import TwoStages\n\n\nclass Mine(TwoStages):\n    pass\n"
@@ -317,7 +318,7 @@ def module(tmp_path, monkeypatch):
 
 
 def edit(module):
-    module.write_text(module.read_text() + "# changed\n")
+    module.write_text(module.read_text() + "CHANGED = True\n")
 
 
 def info_of(path):
@@ -414,12 +415,58 @@ def test_a_run_that_is_extended_by_other_code_says_so(module, tmp_path):
     assert notes == (f"warning: edited changed since {path} was trained: it is extended by other code",)
 
 
+SLIP = {"what": "test_own_code:Mistaken", "net": "runs:flat", "settings": [("Mistaken.where", "loss")]}
+
+
+def left_without_a_step(path, **what):
+    """As a run that was killed before its first step."""
+    RunWriter.create(path, plan(path, **what).info | {"command": "", "created": ""}).close()
+
+
 def test_a_slip_is_told_where_a_run_that_saved_nothing_begins_anew(tmp_path):
-    slip = {"what": "test_own_code:Mistaken", "net": "runs:flat", "settings": [("Mistaken.where", "loss")]}
-    for begin in (lambda: train(tmp_path / "run", **slip), lambda: api.resume(tmp_path / "run")):
-        with pytest.raises(UsageError, match=r"in loss: NameError: .*tried before training"):
-            begin()
-        assert not (tmp_path / "run" / "epochs.jsonl").exists()
+    left_without_a_step(tmp_path / "run", **SLIP)
+    with pytest.raises(UsageError, match=r"in loss: NameError: .*tried before training"):
+        api.resume(tmp_path / "run")
+    assert not (tmp_path / "run" / "epochs.jsonl").exists()
+
+
+def test_a_run_that_is_refused_before_training_leaves_nothing_behind(tmp_path):
+    with pytest.raises(UsageError, match=r"in loss: NameError: .*tried before training"):
+        train(tmp_path / "runs" / "mine" / "seed1", **SLIP)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UsageError, match=r"tried before training"):
+        train(tmp_path / "mine", **SLIP)
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
+def test_a_run_that_begins_anew_is_of_the_code_of_now(module, tmp_path):
+    left_without_a_step(tmp_path / "run", **OWN)
+    edit(module)
+    heard = Heard()
+    api.resume(tmp_path / "run", listener=heard)
+    info = info_of(tmp_path / "run")
+    assert (info["own_code"], "own_code_since" in info) == (own_versions("edited:Mine", "runs:flat"), False)
+    assert "other code" not in "".join(heard.notes)
+
+
+def test_comments_and_spacing_are_no_other_code(module):
+    before = own_versions("edited:Mine")
+    module.write_text("# first\n\n" + module.read_text().replace("\n\n", "\n\n\n") + "\n# last\n")
+    assert own_versions("edited:Mine") == before
+    edit(module)
+    assert own_versions("edited:Mine") != before
+
+
+def test_rows_of_several_codes_are_told(module, tmp_path):
+    runs = [Run.open(train(tmp_path / "1", seed=1, **OWN)), Run.open(train(tmp_path / "2", seed=2, **OWN))]
+    assert not [note for note in compare(runs).notes if "edited was" in note]
+    edit(module)
+    runs.append(Run.open(train(tmp_path / "3", seed=3, **OWN)))
+    old, new = (run.info["own_code"]["edited"][:6] for run in runs[1:])
+    (note,) = [note for note in compare(runs).notes if "edited was" in note]
+    assert note.startswith("edited was changed between these runs, so that gains and spreads are of several codes: ")
+    assert f"{old} trained edited:Mine (seeds 1, 2); {new} trained edited:Mine (seed 3)" in note
 
 
 def test_a_slip_is_told_before_a_run_is_extended_too(tmp_path):

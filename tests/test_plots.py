@@ -28,7 +28,7 @@ from bdr.report.plots.choice import evenly, short_names, shown_groups
 from bdr.report.plots.curves import Curves, _places
 from bdr.report.plots.destruction import course_of
 from bdr.report.plots.marks import DASHES, OUTLINES, SHAPES, spread_out
-from bdr.report.plots.scale import Scale, thinned
+from bdr.report.plots.scale import PERCENT, Scale, limits, thinned
 from bdr.watch.curves import destruction_curve as watched_curve
 from bdr.watch.epochs import columns
 
@@ -377,3 +377,10 @@ def test_a_name_that_a_spreadsheet_would_compute_is_text(tmp_path):
     run = make_run(tmp_path, classes=["=1+1", "a,b", 'c"d', *"defghij"])
     classes = [row["class"] for row in rows_of(plots.class_bars(group_runs([run])[0]))]
     assert classes[:3] == ["'=1+1", "a,b", 'c"d']
+
+
+def test_an_axis_of_percent_has_no_place_for_less_than_none_or_more_than_all():
+    assert limits([np.zeros(3)], within=PERCENT) == (0.0, 0.5)
+    assert limits([np.array([90.0, 100.0])], within=PERCENT) == (90 - 0.6, 100.0)
+    assert limits([np.array([95.0, 103.0])], within=PERCENT)[1] == 103.0  # a band of spread stays whole
+    assert limits([np.array([40.0, 60.0])], within=PERCENT) == limits([np.array([40.0, 60.0])])

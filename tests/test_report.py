@@ -612,11 +612,11 @@ def test_a_note_says_that_readouts_differ_and_how_to_set_one(tmp_path):
 def test_a_note_says_where_another_readout_is_far_better(tmp_path):
     wa, ucir = read_by(with_protocol(tmp_path, "wa"), nme=30.0), read_by(with_protocol(tmp_path, "ucir"), nme=19.0)
     last = wa.phases[-1]["accuracy"]["cnn"]
-    told = f"At the end nme is right far more often than what is told: wa {last + 30:.0f} % (cnn {last:.0f} %)."
-    assert about_readouts([wa, ucir]) == [told]
+    told = "After the last phase nme is far more accurate than the readout shown here"
+    assert about_readouts([wa, ucir]) == [f"{told}: wa {last + 30:.0f} % (cnn {last:.0f} %)."]
     assert about_readouts([wa, ucir], "cnn") == []
     many = [read_by(with_protocol(tmp_path, f"own{i}"), nme=30.0) for i in range(5)]
-    assert about_readouts([ucir, *many]) == ["At the end nme is right far more often than what is told in 5 of 6 rows."]
+    assert about_readouts([ucir, *many]) == [f"{told} in 5 of 6 rows."]
 
 
 def test_a_reference_is_found_without_the_readout_that_its_row_names(tmp_path):

@@ -279,7 +279,7 @@ def test_a_changed_method_of_ones_own_does_not_take_the_first_phase_of_the_old_o
     file.write_text(SOURCE)
     before = key("own_method:Mine")
     assert key("own_method:Mine") == before
-    file.write_text(SOURCE + "\n# changed\n")
+    file.write_text(SOURCE + "\nCHANGED = True\n")
     assert key("own_method:Mine") != before
 
 

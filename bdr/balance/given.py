@@ -50,6 +50,13 @@ def no_tensor(**given: object) -> TypeError | None:
     return None
 
 
+def without_images(empty: list[int], classes: int) -> ValueError:
+    said = f"BDR needs at least one image of every class; there is none of {empty}"
+    if empty == [0]:
+        return ValueError(f"{said}, and labels are from 1 to {classes - 1}: ids count from 0 (labels - 1)")
+    return ValueError(f"{said}: number the classes without gaps, and keep an image or more of each old one")
+
+
 def classes_of(labels: Tensor, classes: int | None) -> int:
     """How many classes there are, once the labels are known to be among them."""
     if len(labels) == 0:

@@ -28,6 +28,7 @@ from bdr.balance.given import (
     refuse_numbers,
     refuse_unfinite,
     unfit,
+    without_images,
 )
 from bdr.balance.ranks import gathered, rank, ranks, told_by_all
 
@@ -131,8 +132,7 @@ class BDR(nn.Module):
         member = memberships(labels, classes, features.dtype)
         count = member.sum(0)
         if bool((count == 0).any()):
-            empty = (count == 0).nonzero().flatten().tolist()
-            raise ValueError(f"BDR needs at least one image of every class; there is none of {empty}")
+            raise without_images((count == 0).nonzero().flatten().tolist(), classes)
         with precisely(features):
             self.count, self.mean = count, member.T @ features / count[:, None]
             spread = (member * squared_distances(features, self.mean, labels)).sum(0) / self.count

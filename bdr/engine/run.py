@@ -18,9 +18,11 @@ from bdr.records import Run, RunWriter
 
 def begin_run(experiment: Experiment, info: dict[str, Any], company: Company) -> None:
     """Runs from the first phase on, or from phases that another run has trained already."""
-    course = Course(experiment, RunWriter.create(experiment.path, info), company)
-    with course.records.logged_failure():
+    writer = RunWriter.create(experiment.path, info)
+    course = Course(experiment, writer, company)
+    with writer.withdrawn_on_failure():
         rehearse(course, company)
+    with course.records.logged_failure():
         if experiment.taken_over:
             take_over(course)
         elif experiment.shared is not None:
@@ -33,12 +35,20 @@ def resume_run(experiment: Experiment, company: Company) -> None:
     analysed = bool(Run.open(experiment.path).info.get("analyse"))  # from the first step to the last, or not
     course = Course(replace(experiment, analyse=analysed), RunWriter.alone(experiment.path), company)
     with course.records.logged_failure():
-        if not take_up_checkpoint(course):
-            rehearse(course, company)
-            if experiment.taken_over:
-                take_over(course)
-        say_other_code(course)
+        if take_up_checkpoint(course):
+            say_other_code(course)
+        else:
+            begin_anew(course, company)
         go(course)
+
+
+def begin_anew(course: Course, company: Company) -> None:
+    """In a folder in which an attempt has left nothing to go on from."""
+    experiment = course.experiment
+    rehearse(course, company)
+    course.records.writer.begins_anew_with(dict(experiment.own_code), experiment.code)
+    if experiment.taken_over:
+        take_over(course)
 
 
 def rehearse(course: Course, company: Company) -> None:

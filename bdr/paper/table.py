@@ -42,8 +42,11 @@ def write_table(
     results = gather(searched)
     for warning in results.warnings:
         tell(f"warning: {warning}")
-    form = form or form_of(file, FORMS, usual="markdown")
-    hand_over(made(judge(cells, results, formula, tolerance=0.0), formula, form), file)
+    judged = judge(cells, results, formula, tolerance=0.0)
+    if searched and not any(each.values for each in judged):
+        where = ", ".join(map(str, searched))
+        tell(f"note: no run of {table} is in {where}: name folders, as in bdr table {table} DIR")
+    hand_over(made(judged, formula, form or form_of(file, FORMS, usual="markdown")), file)
 
 
 def made(judged: Sequence[Judged], formula: str, form: str) -> str:

@@ -142,6 +142,13 @@ def told_of_memory(quota: Quota, phases: Sequence[Phase]) -> tuple[str, ...]:
     return (f"memory {quota} in total: {first} a class at first, {last} at the end; {FEW}/class keeps {FEW} of each",)
 
 
+def told_of_phases(config: Config, phases: Sequence[Phase]) -> tuple[str, ...]:
+    """Where a run was to end later than it does."""
+    if config.phases is None or config.phases <= len(phases):
+        return ()
+    return (f"--phases {config.phases} is more than there are: all {len(phases)} are run",)
+
+
 def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Checked:
     """Refuses what cannot be, each thing as soon as what it takes to see it is there: reading data may take long."""
     check_words(config)
@@ -174,6 +181,6 @@ def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Ch
         device=device,
         precision=precision,
         engine=engine,
-        notes=notes + told_of_memory(quota, phases),
+        notes=notes + told_of_memory(quota, phases) + told_of_phases(config, phases),
         extends=extends,
     )

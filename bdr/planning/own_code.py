@@ -23,30 +23,39 @@ INSTALLED = {"site-packages", "dist-packages"}  # what lies there is told by its
 def code_version(*names: str) -> str:
     """A hash of this package's source and of one's own code among the names: a changed line may change a result."""
     own = {file for module in own_modules(*names) for file in own_files(module)}
-    return library_version() + hash_of(sorted(own))
+    return library_version() + hash_of(map(meaning_of, sorted(own)))
 
 
 @cache
 def library_version() -> str:
     """A hash of this package's source, read once: a process goes on with what it has imported."""
-    return hash_of(sorted(HOME.rglob("*.py")))[:SHORT]
+    return hash_of(file.read_bytes() for file in sorted(HOME.rglob("*.py")))[:SHORT]
 
 
 def own_versions(*names: str) -> dict[str, str]:
     """Each module of one's own among the names, with a hash of its source and of all of one's own that it imports."""
     found = {module: sorted(own_files(module)) for module in own_modules(*names)}
-    return {module: hash_of(files)[:SHORT] for module, files in found.items() if files}
+    return {module: hash_of(map(meaning_of, files))[:SHORT] for module, files in found.items() if files}
 
 
 def own_modules(*names: str) -> list[str]:
     return sorted({name.partition(":")[0] for name in names if ":" in name})
 
 
-def hash_of(files: Iterable[Path]) -> str:
+def hash_of(contents: Iterable[bytes]) -> str:
     total = hashlib.sha256()
-    for file in files:
-        total.update(file.read_bytes())
+    for content in contents:
+        total.update(content)
     return total.hexdigest()
+
+
+def meaning_of(file: Path) -> bytes:
+    """Its source without comments and spacing, which change no result."""
+    source = file.read_bytes()
+    try:
+        return ast.unparse(ast.parse(source)).encode()
+    except (SyntaxError, ValueError):  # a template, or for another Python
+        return source
 
 
 def own_files(module: str) -> set[Path]:

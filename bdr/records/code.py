@@ -26,6 +26,12 @@ def other_library(info: dict[str, Any], here: str) -> str | None:
     return f"the library has changed since the run was trained (code {there} then, {here} now)" if known else None
 
 
+def begun_with(info: dict[str, Any], own: dict[str, str], library: str) -> dict[str, Any]:
+    """What run.json says when a run begins anew: no phase was trained by anything else."""
+    told = {name: value for name, value in info.items() if name not in (OWN, OWN + SINCE, LIBRARY + SINCE)}
+    return told | {LIBRARY: library} | ({OWN: own} if own else {})
+
+
 def with_code(info: dict[str, Any], own: dict[str, str], library: str, phase: int) -> dict[str, Any]:
     """What run.json says when a run goes on with this code in a phase: what it was in later ones was cut off."""
     info = without_later(without_later(info, OWN, phase), LIBRARY, phase)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bdr.errors import BdrError
-from bdr.records.code import other_code, other_library, with_code
+from bdr.records.code import begun_with, other_code, other_library, with_code
 from bdr.records.files import json_lines, now, plain, read_bytes, to_json, to_npz, write_atomically, writing
 from bdr.records.folders import GROWING, LINES, is_done
 from bdr.records.lock import Lock
@@ -53,6 +53,7 @@ class RunWriter:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.lock: Lock | None = None
+        self.made: list[Path] = []  # folders that were not there before this run
 
     @classmethod
     def alone(cls, path: Path) -> RunWriter:
@@ -66,13 +67,29 @@ class RunWriter:
         """Begin a run in a new folder, or begin the very same run anew; other folders are refused."""
         path = Path(path)
         refuse_others(path, info)
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
         writer = cls.alone(path)
+        writer.made = made
         with writer.closed_on_failure():
             write_atomically(path / "run.json", to_json(info, indent=2))
             writer.cut_back({})
         return writer
+
+    @contextmanager
+    def withdrawn_on_failure(self) -> Iterator[None]:
+        """Inside, whatever ends the run leaves the disk as it was: nothing has been trained, and nothing is lost."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            with suppress(OSError):  # what others have put there is theirs
+                for name in ("run.json", "log.txt"):
+                    (self.path / name).unlink(missing_ok=True)
+                for folder in self.made:
+                    folder.rmdir()
+            raise
 
     @contextmanager
     def closed_on_failure(self) -> Iterator[None]:
@@ -123,6 +140,11 @@ class RunWriter:
             for name in GROWING:
                 _cut(self.path / name, offsets.get(name, 0))
             self._remove_phases_after(len(json_lines(self.path / "phases.jsonl")))
+
+    def begins_anew_with(self, own_code: dict[str, str], library: str) -> None:
+        """Record what code trains all of it, whatever another attempt had, of which nothing is left."""
+        info = begun_with(read_info(self.path), own_code, library)
+        write_atomically(self.path / "run.json", to_json(info, indent=2))
 
     def goes_on_with(self, own_code: dict[str, str], library: str, phase: int) -> list[str]:
         """Record what code trains from this phase on, and say where one's own, or the library, is not what it was."""

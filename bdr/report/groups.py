@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from bdr.metrics import summary
 from bdr.records import Run, differences
+from bdr.records.code import OWN, trained_last
 from bdr.report.defaults import settings_in_full
 from bdr.report.labels import labelled, readouts_named
 from bdr.report.protocols import (
@@ -151,6 +152,7 @@ def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
     used = {run.path for group in groups for run in group.runs}
     instead = {path: run for group in groups for path, run in group.repeated.items()}
     return [
+        *_code_notes(groups),
         _protocol_note(groups),
         *_training_note(groups),
         *_mixed_training_note(groups),
@@ -158,6 +160,28 @@ def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
         *(_unfinished(run) for group in groups for run in group.runs if not run.done),
         *_seeds_note(groups),
     ]
+
+
+def _code_notes(groups: list[Group]) -> list[str]:
+    """A module of one's own that was changed between runs makes methods of one name that are others."""
+    seeds: dict[str, dict[str, dict[str, list[int]]]] = {}  # by module, its version, and row
+    for group in groups:
+        for run in group.runs:
+            for module, version in (trained_last(run.info, OWN) or {}).items():
+                seeds.setdefault(module, {}).setdefault(version, {}).setdefault(group.label, []).append(run.seed)
+    return [
+        f"{module} was changed between these runs, so that gains and spreads are of several codes: "
+        + "; ".join(f"{version[:6]} trained {_seeds_of(rows)}" for version, rows in versions.items())
+        + ". Train all with one version, in a folder of their own."
+        for module, versions in seeds.items()
+        if len(versions) > 1
+    ]
+
+
+def _seeds_of(rows: dict[str, list[int]]) -> str:
+    """`mm:M (seeds 1, 2)`"""
+    told = {label: ", ".join(map(str, seeds)) for label, seeds in rows.items()}
+    return ", ".join(f"{label} (seed{'s' if ',' in seeds else ''} {seeds})" for label, seeds in told.items())
 
 
 def _protocol_note(groups: list[Group]) -> str:

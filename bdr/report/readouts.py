@@ -55,7 +55,7 @@ def _far_notes(groups: Sequence[Group]) -> list[str]:
         if best is not None:
             found.setdefault(best, []).append(f"{group.name} {accuracy[best]:.0f} % ({told} {accuracy[told]:.0f} %)")
     return [
-        f"At the end {best} is right far more often than what is told"
+        f"After the last phase {best} is far more accurate than the readout shown here"
         + (f": {', '.join(rows)}." if len(rows) < MOST_NAMED else f" in {len(rows)} of {len(groups)} rows.")
         for best, rows in found.items()
     ]

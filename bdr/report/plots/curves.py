@@ -14,7 +14,7 @@ from bdr.report.plots.choice import common, evenly, mean_and_spread, short_names
 from bdr.report.plots.frame import Frame, frame
 from bdr.report.plots.marks import band, line, marker, names, series
 from bdr.report.plots.plot import Cell, Plot
-from bdr.report.plots.scale import briefly, limits
+from bdr.report.plots.scale import EVERYWHERE, PERCENT, Span, briefly, limits
 
 NUMBERS = (6, 5, 4)  # below an axis
 
@@ -48,14 +48,14 @@ def over_phases(groups: Sequence[Group], values: Sequence[Sequence[Sequence[floa
 def accuracy_curve(groups: Sequence[Group]) -> Plot:
     """Accuracy on all classes seen so far: mean, spread, and a thin line a seed."""
     curves = over_phases(groups, [group.per_phase("accuracy") for group in groups])
-    return line_plot("accuracy", "Accuracy on all classes seen so far", "accuracy (%)", groups, curves)
+    return line_plot("accuracy", "Accuracy on all classes seen so far", "accuracy (%)", groups, curves, within=PERCENT)
 
 
 def part_curve(groups: Sequence[Group], part: str) -> Plot:
     """Accuracy on the "old" or on the "new" classes of each phase."""
     curves = over_phases(groups, [group.per_phase(f"accuracy_{part}") for group in groups])
     told = {"old": "classes of earlier phases", "new": "classes that just arrived"}[part]
-    return line_plot(f"accuracy-{part}", f"Accuracy on {told}", "accuracy (%)", groups, curves)
+    return line_plot(f"accuracy-{part}", f"Accuracy on {told}", "accuracy (%)", groups, curves, within=PERCENT)
 
 
 def forgetting_curve(groups: Sequence[Group]) -> Plot:
@@ -76,12 +76,13 @@ def line_plot(
     groups: Sequence[Group],
     curves: Sequence[Curves],
     least: float | None = None,
+    within: Span = EVERYWHERE,
 ) -> Plot:
     """Curves of several groups with their bands, markers, and names at their ends."""
     labels = short_names(groups)
     extent = [each.seeds for each in curves] + [each.mean + each.spread for each in curves]
     extent += [each.mean - each.spread for each in curves]
-    paper = frame(limits([each.x for each in curves], pad=0.03), limits(extent, least), labels)
+    paper = frame(limits([each.x for each in curves], pad=0.03), limits(extent, least, within=within), labels)
     drawn = [
         _drawn(paper, each, index, group.label) for index, (group, each) in enumerate(zip(groups, curves, strict=True))
     ]

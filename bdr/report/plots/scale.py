@@ -11,6 +11,10 @@ import numpy as np
 
 ROUND = (1.0, 2.0, 2.5, 5.0, 10.0)
 
+Span = tuple[float, float]
+EVERYWHERE = (-math.inf, math.inf)
+PERCENT = (0.0, 100.0)
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -52,15 +56,20 @@ def round_step(least: float) -> float:
     return next(each * power for each in ROUND if each * power >= least * (1 - 1e-9)) if least > 0 else 1.0
 
 
-def limits(values: Iterable[np.ndarray], least: float | None = None, pad: float = 0.06) -> tuple[float, float]:
-    """Lowest and highest finite value with some air around; `least` is a floor that data above it are shown from."""
+def limits(
+    values: Iterable[np.ndarray], least: float | None = None, pad: float = 0.06, within: Span = EVERYWHERE
+) -> Span:
+    """Lowest and highest finite value with some air around; `least` is a floor that data above it are shown from.
+
+    Air ends where there can be no value, `within`.
+    """
     finite = np.concatenate([np.ravel(each)[np.isfinite(np.ravel(each))] for each in values] or [np.zeros(0)])
     if not len(finite):
         return 0.0, 1.0
     low, high = float(finite.min()), float(finite.max())
     air = pad * (high - low) or max(abs(high) * 0.1, 0.5)
     below = low - air if least is None else min(least, low - air if low < least else least)
-    return below, high + air
+    return max(below, min(low, within[0])), min(high + air, max(high, within[1]))
 
 
 def thinned(values: np.ndarray, most: int, log: bool = False) -> np.ndarray:

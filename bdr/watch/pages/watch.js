@@ -107,7 +107,7 @@ function schedule() {
 function drawn() {
   const picked = [...chosen].map((id) => runs.get(id)).filter(Boolean);
   if (picked.length) return picked.slice(0, MOST_DRAWN);
-  const readable = [...runs.values()].filter((run) => run.accuracies);
+  const readable = [...runs.values()].filter((run) => isUnderWay(run) || run.accuracies?.length || run.epoch);
   readable.sort((a, b) => isUnderWay(b) - isUnderWay(a) || b.touched - a.touched);
   return readable.slice(0, DRAWN_BY_ITSELF).sort((a, b) => name(a).localeCompare(name(b)));
 }
@@ -242,7 +242,9 @@ function renderPlots(shown) {
     : `What is under way and what was written last: ${plural(shown.length, "run")}. Choose others in the list below.`;
   const several = new Set(shown.map((run) => run.protocol)).size > 1;
   const looks = looksOf(shown);
-  const series = shown.map((run, index) => ({ ...looks[index], run, name: several ? `${name(run)}, ${run.protocol}` : name(run) }));
+  const named = shown.map((run) => (several ? `${name(run)}, ${run.protocol}` : name(run)));
+  const apart = (run, index) => (named.filter((each) => each === named[index]).length > 1 ? ` (${run.folder.slice(-6)})` : "");
+  const series = shown.map((run, index) => ({ ...looks[index], run, name: named[index] + apart(run, index) }));
   at("legend").replaceChildren(...series.map(legendEntry));
   const ends = new Set(shown.map((run) => JSON.stringify(curves.get(run.id)?.loss?.ends ?? [])));
   plot(at("plot-accuracy"), series.map((each) => ({ ...each, dots: true, points: each.run.accuracies ?? [] })), { x: "classes seen", name: "Accuracy over the number of classes seen", most: 100, whole: true });
