@@ -340,7 +340,7 @@ def test_a_finished_run_of_other_code_is_refused_and_left_as_it_is(module, tmp_p
     edit(module)
     before = info_of(path)
     changed = plan(path, **OWN)
-    with pytest.raises(UsageError, match="is already done with other code of edited: put the new one into another"):
+    with pytest.raises(UsageError, match="is already done with other code of edited: to keep it, put the new run into another"):
         api.execute(changed)
     assert (path / "DONE").exists()
     assert info_of(path) == before
@@ -355,7 +355,7 @@ def test_the_same_command_after_an_edit_exits_with_2_and_says_what_to_do(module,
     edit(module)
     said = typed(*words, tmp_path / "run")
     assert (said.code, "already done" in said.out) == (2, False)
-    assert "with --runs or --out, or remove this one" in said.err
+    assert "to replace it, remove it first" in said.err
 
 
 def test_a_run_that_goes_on_with_other_code_says_so_and_records_from_where(module, tmp_path):

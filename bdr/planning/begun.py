@@ -63,8 +63,8 @@ def refuse_other_code(plan: Plan, there: Run) -> None:
     """The numbers of a run that is done are those of the code that trained it."""
     if changed := other_code(plan, there):
         raise UsageError(
-            f"{there.path} is already done with other code of {', '.join(changed)}: put the new one into "
-            "another folder with --runs or --out, or remove this one"
+            f"{there.path} is already done with other code of {', '.join(changed)}: to keep it, put the new run into "
+            "another folder with --runs or --out; to replace it, remove it first"
         )
 
 
