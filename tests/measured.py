@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,6 @@ DIGITS = RECORDS / "digits" / "methods.json"  # what `bdr show runs --json` prin
 AGAIN = {"ucir+cwd+bcl": RECORDS / "digits" / "bcl.json"}  # run anew on another CPU, beside others that were, too
 TABLES = ("T2", "T3", "T4", "T6", "T8")
 HEADING = "\n## Measured\n"
-IN_FRAME = "The frame of DER (table 2)"
-ON_DIGITS = "Every method on digits"
-AT_A_GLANCE = "At a glance"
 SHOWN = {
     "T2": "the methods of the field, and BDR on DER and DyTox",
     "T4": "BDR on UCIR, CwD and AANet",
@@ -112,6 +110,27 @@ def glance_row(table: str) -> str:
     gains = [each.gain.verdict for each in judged if each.gain and each.gain.ours.n]
     counts = len(judged), len(verdicts), reached_of(verdicts), len(gains), reached_of(gains)
     return "| " + " | ".join([table[1:], SHOWN[table], *map(str, counts)]) + " |"
+
+
+def answers_table() -> list[str]:
+    """Table 8, a row a plug-in: what the paper has and what we have, at both steps."""
+    rows: dict[str, list[str]] = {}
+    for each in reached_or_not("T8"):
+        assert each.wanted is not None
+        paper, ours = number(each.cell.value), with_spread(each.ours)
+        gains = ["", ""]
+        if each.gain is not None:
+            gains = [number(each.gain.paper, sign=True), with_spread(each.gain.ours, sign=True)]
+        rows.setdefault(f"`{each.wanted.spec}`", []).extend([paper, ours, *gains])
+    figures = "paper | ours | gain: paper | ours"
+    head = f"| run | S=10: {figures} | S=5: {figures} |"
+    return [head, "|---|" + "---:|" * 8, *("| " + " | ".join([run, *row]) + " |" for run, row in rows.items())]
+
+
+def reached_or_not(table: str) -> list[Judged]:
+    """The average accuracies of a table on CIFAR-100, whether there are runs for them or not."""
+    cells = [cell for cell in load_cells() if cell.table == table and cell.dataset == "CIFAR-100"]
+    return judge([cell for cell in cells if cell.metric.startswith("avg_acc")], records(), "corrected", 0.5)
 
 
 def reached_of(verdicts: list[str]) -> int:
@@ -197,13 +216,21 @@ def table_in(page: Path, heading: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("|")]
 
 
+BELOW: dict[str, tuple[str, Callable[[], list[str]]]] = {  # a heading: its page, and the table that stands there
+    "At a glance": ("reproduction.md", at_a_glance),
+    "The frame of DER (table 2)": ("reproduction.md", frame_table),
+    "Every method on digits": ("reproduction.md", digits_table),
+    "Measured on CIFAR-100": ("imbalance.md", answers_table),
+}
+
+
 def write() -> None:
     for name, page in pages().items():
         page.write_text(parted(page)[0] + HEADING + section(name))
-    page = HOME / "docs" / "reproduction.md"
-    for heading, lines in ((AT_A_GLANCE, at_a_glance()), (IN_FRAME, frame_table()), (ON_DIGITS, digits_table())):
+    for heading, (name, made) in BELOW.items():
+        page = HOME / "docs" / name
         before = "\n".join(table_in(page, heading))
-        page.write_text(page.read_text().replace(before, "\n".join(lines)))
+        page.write_text(page.read_text().replace(before, "\n".join(made())))
 
 
 if __name__ == "__main__":

@@ -298,16 +298,10 @@ def test_a_page_has_what_was_measured(name):
     assert measured.parted(measured.pages()[name])[1] == measured.section(name), "type: python tests/measured.py"
 
 
-def test_the_table_at_a_glance_is_what_was_measured():
-    assert measured.table_in(DOCS / "reproduction.md", measured.AT_A_GLANCE) == measured.at_a_glance()
-
-
-def test_the_table_of_ders_frame_is_what_was_measured():
-    assert measured.table_in(DOCS / "reproduction.md", measured.IN_FRAME) == measured.frame_table()
-
-
-def test_the_table_of_digits_is_what_was_measured():
-    assert measured.table_in(DOCS / "reproduction.md", measured.ON_DIGITS) == measured.digits_table()
+@pytest.mark.parametrize("heading", measured.BELOW)
+def test_a_table_is_what_was_measured(heading):
+    page, made = measured.BELOW[heading]
+    assert measured.table_in(DOCS / page, heading) == made(), "type: python tests/measured.py"
 
 
 @records_are_here

@@ -340,7 +340,7 @@ def test_a_finished_run_of_other_code_is_refused_and_left_as_it_is(module, tmp_p
     edit(module)
     before = info_of(path)
     changed = plan(path, **OWN)
-    with pytest.raises(UsageError, match="is already done with other code of edited: to keep it, put the new run into another"):
+    with pytest.raises(UsageError, match="is already done with other code of edited: to keep it, put the new run"):
         api.execute(changed)
     assert (path / "DONE").exists()
     assert info_of(path) == before
