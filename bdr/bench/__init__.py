@@ -1,1 +1,1 @@
-"""Benchmarks: all that is compared is measured in one run, and said as ratios."""
+"""Benchmarks: whatever is compared is measured in the same run and reported as ratios."""

@@ -1,4 +1,4 @@
-"""The baseline: a plain PyTorch loop as it is usually written, with Pillow transforms, a DataLoader, and float32."""
+"""The baseline: a plain PyTorch loop as usually written, with Pillow transforms, a DataLoader and float32."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bdr.types import ImageShape
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """Images decoded, cropped and mirrored one by one."""
+    """A data set whose images are cropped and mirrored one by one with Pillow."""
 
     def __init__(self, data: DataSet, classes: int) -> None:
         try:
@@ -47,7 +47,7 @@ class Pictures(Dataset[tuple[Tensor, int]]):
 
 
 def time_baseline(net: str, data: DataSet, classes: int, batch: int, steps: int, device: torch.device) -> Timing:
-    """The first phase of a plain classifier: forward, cross-entropy, backward, SGD."""
+    """Time the first phase of a plain classifier: forward, cross-entropy, backward, SGD."""
     backbone = NETS[net](ImageShape(3)).to(device)
     head = nn.Linear(backbone.dim, classes).to(device)
     moving = [*backbone.parameters(), *head.parameters()]
@@ -62,7 +62,7 @@ def time_baseline(net: str, data: DataSet, classes: int, batch: int, steps: int,
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            loss.item()  # as loops do, to print it
+            loss.item()  # as such loops do in order to print it
             done += 1
             if done == 1:  # starting workers and the first step do not count
                 synchronise(device)

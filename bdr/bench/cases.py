@@ -1,4 +1,4 @@
-"""What is timed: a stage of a method in any of its phases, on random images, in any engine."""
+"""Timing the steps of a method in any of its phases, on random images, in any engine."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from bdr.planning.parts import choose_device
 
 NOWHERE = Path("bench-writes-nothing")
 Settings = Iterable[tuple[str, Any]]
-UNTRAINED = {"vit-b16": {"weights": "random"}}  # what weights know does not change how fast they are
+UNTRAINED = {"vit-b16": {"weights": "random"}}  # random weights are as fast as trained ones and need no file
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The random data set of a benchmark: CIFAR-100's by default."""
+    """The shape of a benchmark's random data set and its phases; by default that of CIFAR-100."""
 
     classes: int = 100
     base: int = 50
     step: int = 10
-    images: int = 500  # of each class
+    images: int = 500  # per class
     pixels: int = 32
     memory: str = "20/class"
 
     def up_to(self, phase: int) -> Shape:
-        """The same with as many classes as it takes to have that phase."""
+        """This shape with enough classes to have that phase."""
         return replace(self, classes=max(self.classes, self.base + phase * self.step))
 
     def seen(self, as_trained: bool) -> Shape:
-        """The same; where a step is timed as it is trained, with images as large as CIFAR-100's."""
+        """This shape; if steps are timed as they are trained on CIFAR-100, with images of that size."""
         return replace(self, pixels=Shape.pixels) if as_trained else self
 
     @property
@@ -62,18 +62,18 @@ SMALL = Shape(classes=25, base=10, step=5, images=20, pixels=16, memory="4/class
 
 @dataclass(frozen=True)
 class Timing:
-    """What a case came to."""
+    """What was measured of a case."""
 
     case: str
     engine: str
     phase: str  # "first" or "later"
     batch: int
-    images_per_second: float  # of the stage itself, also where another alternates with it
-    ms_per_step: float  # with its share of what alternates with it
+    images_per_second: float  # images of the stage itself only, even if another alternates with it
+    ms_per_step: float  # with its share of a stage that alternates with it
     first_step_seconds: float  # compiling and capturing included
-    memory_gib: float | None  # the most that steps held, all that rests included
-    teraflops: float  # of useful work a second
-    number: int = 0  # of the phase
+    memory_gib: float | None  # the peak during steps, including all that is held at rest
+    teraflops: float  # useful work per second
+    number: int = 0  # the number of the phase
     parameters: int = 0  # kept for inference
     net: str = ""
 
@@ -95,7 +95,7 @@ def plain_net(device: torch.device) -> str:
 
 
 def net_of(method: str, device: torch.device) -> str:
-    """What a method runs on: its own network where it brings one."""
+    """The network that a method runs on by default: its own if it brings one."""
     brought = brought_by(method)
     own = brought.net if device.type == "cuda" else brought.digits.net
     return own or plain_net(device)
@@ -107,7 +107,10 @@ def usual_batch(device: torch.device) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """How a benchmark was told to step; where it was not, what is usual there, or what is trained."""
+    """The options that were given to a benchmark.
+
+    None stands for what is usual on the device, or with `as_trained` for what `bdr run` trains on CIFAR-100.
+    """
 
     device: str | None = None
     engine: str | None = None
@@ -121,7 +124,7 @@ class Told:
         return choose_device(self.device or "auto")
 
     def fields(self, what: str) -> dict[str, Any]:
-        """Of a configuration."""
+        """The fields of the configuration of a case that these options decide."""
         recipe, device = recipe_of(what), self.where
         usual = net_of(recipe.method, device), usual_batch(device)
         own_net, own_batch = (recipe.net, recipe.stage.batch) if self.as_trained else usual
@@ -130,12 +133,12 @@ class Told:
 
 
 def recipe_of(what: str) -> Config:
-    """What `bdr run WHAT` trains on CIFAR-100."""
+    """The configuration that `bdr run WHAT` trains on CIFAR-100."""
     return configure(what, "cifar100")[0]
 
 
 def configuration(what: str, shape: Shape, fields: dict[str, Any], settings: Settings = ()) -> Config:
-    """That on random images, with what a benchmark was told; what was typed as --set has the last word."""
+    """The recipe of a case on random images, with the fields of a benchmark laid over it, and then --set over both."""
     recipe = recipe_of(what)
     memory = brought_by(recipe.method).memory or shape.memory
     fields = {"net": net_of(recipe.method, torch.device(fields["device"]))} | fields
@@ -149,7 +152,7 @@ def learner_of(config: Config, data: DataSet) -> Learner:
 
 
 def fits_of(learner: Learner, number: int, analysed: bool = False) -> list[Fit]:
-    """The first stage of that phase, ready to step, and what alternates with it."""
+    """The fit of the first stage of that phase, ready to step, and that of a stage that alternates with it."""
     phase, pool = begun(learner, number)
     learner.begin_stage(phase, pool, 0)
     fits = learner.open_fits(phase, pool, 0, watches_of(0, analysed))
@@ -158,7 +161,7 @@ def fits_of(learner: Learner, number: int, analysed: bool = False) -> list[Fit]:
 
 
 def of_a_step(fits: list[Fit], value: Callable[[Fit], float]) -> float:
-    """What a step takes, with its share of what alternates: an epoch of both, over the steps of the first."""
+    """What a step of the first fit takes, plus its share of the steps of an alternating fit in the same epoch."""
     total = 0.0
     for fit in fits:
         fit.wake()
@@ -180,7 +183,7 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
 
 
 def first_steps(fits: list[Fit]) -> float:
-    """The seconds of one step of each, compiling and capturing included."""
+    """The seconds that the first steps take, compiling and capturing included."""
     total = 0.0
     for fit in fits:
         fit.wake()
@@ -189,7 +192,7 @@ def first_steps(fits: list[Fit]) -> float:
 
 
 def steps_of(fit: Fit, count: int) -> None:
-    """Steps as epochs make them, the draws included."""
+    """Run `count` steps as a run does in its epochs, the draws included."""
     for place in range(count):
         if place % fit.steps == 0:
             fit.step.open(fit.plan(place // fit.steps), None)
@@ -198,7 +201,7 @@ def steps_of(fit: Fit, count: int) -> None:
 
 
 def flops_of_step(config: Config, data: DataSet, number: int) -> int:
-    """Multiplications and additions of one eager step, forward and backward, teacher included."""
+    """Multiplications and additions in one eager step, forward and backward, teacher included."""
     learner = learner_of(changed(config, {"engine": "eager"}), data)
     return round(of_a_step(fits_of(learner, number, config.analyse), counted_flops))
 
@@ -210,15 +213,15 @@ def counted_flops(fit: Fit) -> int:
 
 
 def seconds_of_step(fit: Fit, steps: int) -> float:
-    """The best of three, after a few steps that do not count."""
+    """Seconds per step: the best of three measurements, after a few steps that do not count."""
     device = fit.pool.store.device
     steps_of(fit, min(5, steps))
     return min(seconds_of(lambda: steps_of(fit, steps), device) for _ in range(3)) / steps
 
 
 def forget_peak(device: torch.device) -> None:
-    """The peak of memory starts anew, at what is in use: not with what cases before this one have left."""
-    gc.collect()  # modules and the steps they are captured in hold each other
+    """Reset the peak of memory to what is in use now, once what earlier cases have left is freed."""
+    gc.collect()  # modules and the captured steps that use them refer to each other
     give_back(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -237,7 +240,7 @@ def time_case(
     fields: dict[str, Any],
     settings: Settings = (),
 ) -> Timing:
-    """Steps of the first stage of that phase, and of what alternates with it."""
+    """Time the steps of the first stage of that phase, and of a stage that alternates with it."""
     config = configuration(what, shape, fields, settings)
     learner = learner_of(config, data)
     device = learner.device

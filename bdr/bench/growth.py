@@ -1,4 +1,4 @@
-"""The command `bdr bench growth`: what a step takes in every phase of a method that grows, and where that leads."""
+"""The command `bdr bench growth`: the cost of a step in each phase of a growing method, and its extrapolation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from bdr.configuration.overrides import as_typed
 from bdr.errors import UsageError
 from bdr.planning.describe import describe_device
 
-SETTLED = 2  # the phase from which on teachers, too, are of the grown kind: two branches, three experts
-LEAST = SETTLED + 2  # phases, for two points on a line
+SETTLED = 2  # from this phase on, teachers have grown too: two branches, three experts
+LEAST = SETTLED + 2  # the fewest phases to measure: a line needs two points
 GROWING = ("ms/step", "memory GiB", "parameters")
 
 ON_A_GPU = Shape(classes=10, base=10, step=10)
@@ -26,7 +26,7 @@ ON_A_CPU = Shape(classes=3, base=3, step=3, images=12, pixels=8, memory="3/class
 
 
 def bench_growth(what: str, phases: int, told: Told, settings: Settings = ()) -> Measured:
-    """A row a phase, each of a network of its own that was brought there without training."""
+    """Measure every phase, one row each, on a fresh network that was brought there without training."""
     where, fields = told.where, told.fields(what)
     usual, steps = (ON_A_GPU, told.steps or 100) if where.type == "cuda" else (ON_A_CPU, told.steps or 3)
     shape = usual.seen(told.as_trained).up_to(phases - 1)
@@ -57,19 +57,19 @@ def row_of(timing: Timing) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Line:
-    """A straight line through what was measured, and where it would be in a phase that was not."""
+    """A straight line through the measured phases, and its value in a phase that was not measured."""
 
     what: str
     at_zero: float
-    slope: float  # a phase
-    off_percent: float  # the furthest that a measured phase lies off it
+    slope: float  # per phase
+    off_percent: float  # the largest deviation of a measured phase from the line
     last_over_first: float  # as measured
     extrapolated: float
     extrapolated_over_first: float
 
 
 def line_through(what: str, values: Sequence[float], last: int) -> Line:
-    """`values` are those of phases 0, 1, ...; the first ones, where not all has grown yet, are no part of the line."""
+    """Fit a line to the values of phases 0, 1, ...; phases before SETTLED, not fully grown yet, are left out."""
     at, seen = np.arange(SETTLED, len(values)), np.array(values[SETTLED:])
     slope, start = (float(number) for number in np.polyfit(at, seen, 1))
     off = 100 * float((np.abs(seen - start - slope * at) / seen).max())
@@ -78,7 +78,7 @@ def line_through(what: str, values: Sequence[float], last: int) -> Line:
 
 
 def lines_of(measured: Measured, phases: int) -> list[Line]:
-    """A line for all that can grow, drawn out to the last of so many phases."""
+    """A line for each quantity that can grow, extrapolated to the last of so many phases."""
     known = [name for name in GROWING if measured.rows[0][name] is not None]
     return [line_through(name, [row[name] for row in measured.rows], phases - 1) for name in known]
 
@@ -97,7 +97,7 @@ def line_table(lines: Sequence[Line], measured: int, phases: int) -> Table:
 
 
 def show_growth(measured: Measured, phases: int, file: Path | None) -> None:
-    """What was measured, and apart from it what the lines say of phases that were not."""
+    """Show what was measured and, in a table of its own, what was extrapolated; `file` takes both as JSON."""
     lines = lines_of(measured, phases)
     ahead = {"extrapolated_to_phase": phases - 1, "lines": [asdict(line) for line in lines]}
     show_measured(measured, file, [line_table(lines, len(measured.rows), phases)], ahead)

@@ -26,7 +26,7 @@ from bdr.bench.tables import Measured, measured_table, show_measured
 from bdr.engine.fit import Fit
 from bdr.planning.describe import describe_device
 
-# What the names of kernels and operations say of them; the first that fits.
+# Kinds of kernels and operations, by words in their names; the first kind that fits counts.
 KINDS = {
     "compiled (Triton)": ("triton",),
     "convolution": ("conv", "xmma", "cudnn", "wgrad", "dgrad", "fprop", "implicit_gemm", "mkldnn"),
@@ -41,7 +41,7 @@ LONGEST_NAME = 90
 
 @dataclass(frozen=True)
 class Kernel:
-    """What all calls of one kernel took in a step, on average."""
+    """One kernel: its calls in a step and the time of all of them together, on average."""
 
     name: str
     calls: float
@@ -54,7 +54,7 @@ class Kernel:
 
 
 def bench_kernels(what: str, phase: int, told: Told) -> tuple[Measured, list[Kernel]]:
-    """A row a kind, and every kernel."""
+    """Profile some steps; return a table with one row for each kind of kernel, and every kernel."""
     where, fields = told.where, told.fields(what)
     usual, steps = (Shape(), told.steps or 20) if where.type == "cuda" else (SMALL, told.steps or 2)
     shape = usual.seen(told.as_trained).up_to(phase)
@@ -73,7 +73,7 @@ def bench_kernels(what: str, phase: int, told: Told) -> tuple[Measured, list[Ker
 
 
 def profiled(fit: Fit, steps: int) -> list[Kernel]:
-    """The kernels of so many steps on a GPU, the operations on a CPU; those that take longest first."""
+    """The kernels (on a CPU, the operations) of so many steps, longest first."""
     gpu = fit.pool.store.device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU]) as seen:
         steps_of(fit, steps)
@@ -87,7 +87,7 @@ def on_device(event: Any, gpu: bool) -> bool:
 
 
 def taken(event: Any, gpu: bool) -> float:
-    """Microseconds; of operations that call others, their own alone."""
+    """The microseconds of an event; for an operation that calls others, only its own."""
     return float(event.device_time_total if gpu else event.self_cpu_time_total)
 
 
@@ -100,7 +100,7 @@ def summed(calls: Iterable[tuple[str, float]], steps: int) -> list[Kernel]:
 
 
 def rows_by_kind(kernels: Sequence[Kernel], whole: float) -> list[dict[str, Any]]:
-    """Kernels side by side overlap, so that all may take longer than a step does."""
+    """One row for each kind, and one for all, which may exceed 100 % of a step because kernels overlap."""
     kinds = sorted({kernel.kind for kernel in kernels}, key=lambda kind: (kind == OTHER, kind))
     rows = [row_of(kind, [kernel for kernel in kernels if kernel.kind == kind], whole) for kind in kinds]
     return [*sorted(rows, key=lambda row: -row["us/step"]), row_of("all", kernels, whole)]
@@ -117,7 +117,7 @@ def row_of_kernel(kernel: Kernel) -> dict[str, Any]:
 
 
 def show_kernels(measured: Measured, kernels: Sequence[Kernel], top: int, file: Path | None) -> None:
-    """The kinds, and of the kernels those that take longest; all of them in a file where one is wanted."""
+    """Show the kinds and the `top` longest kernels; `file`, if given, gets all kernels."""
     longest = Measured(f"The {min(top, len(kernels))} longest", measured.device)
     for each in kernels[:top]:
         longest.add(row_of_kernel(each) | {"kernel": each.name[:LONGEST_NAME]})

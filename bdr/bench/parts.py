@@ -1,4 +1,4 @@
-"""The commands `bdr bench herding`, `bdr bench augment` and `bdr bench scaling`: what a run does beside its steps."""
+"""The commands `bdr bench herding`, `bdr bench augment` and `bdr bench scaling`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bdr.types import Stage
 
 
 def bench_herding(device: str, classes: int, images: int, quota: int) -> Measured:
-    """All herdings on random features of ResNet-18's width, next to one class after the other."""
+    """Time every herding on random features of ResNet-18's width, all classes at once and one by one."""
     where = choose_device(device)
     features = torch.nn.functional.normalize(torch.randn(classes, images, 512, device=where).double(), dim=2)
     present = torch.ones(classes, images, dtype=torch.bool, device=where)
@@ -41,7 +41,7 @@ def bench_herding(device: str, classes: int, images: int, quota: int) -> Measure
 
 
 def bench_augment(device: str, batch: int, steps: int) -> Measured:
-    """Batched augmentation on the device, next to Pillow in one process."""
+    """Time batched augmentation on the device against Pillow in one process."""
     from bdr.bench.baseline import Pictures
 
     where = choose_device(device)
@@ -62,7 +62,7 @@ def bench_augment(device: str, batch: int, steps: int) -> Measured:
 
 
 def bench_scaling(device: str, classes: Sequence[int], memories: Sequence[int], steps: int | None) -> Measured:
-    """How a later step's time grows with the number of classes and with the memory."""
+    """Measure how the time of a later step grows with the number of classes and with the memory."""
     where = choose_device(device)
     gpu = where.type == "cuda"
     if min(classes) < 4:

@@ -26,7 +26,7 @@ from bdr.errors import UsageError
 from bdr.planning.describe import describe_device
 from bdr.terminal import say
 
-SIDE = 8192  # of the matrices that tell what the chip can do
+SIDE = 8192  # of the square matrices whose product measures the peak
 
 
 def bench_steps(
@@ -39,7 +39,7 @@ def bench_steps(
     analyse: bool = False,
     phase: int = 1,
 ) -> None:
-    """Times every case in every engine, in its first phase and in a later one, and prints speeds and ratios."""
+    """Time every case in every engine, in its first phase and in a later one, and print speeds and ratios."""
     where = told.where
     gpu = where.type == "cuda"
     shape, steps = (Shape(), told.steps or 300) if gpu else (SMALL, told.steps or 3)
@@ -80,7 +80,7 @@ def report(timings: list[Timing], reference: str, shape: Shape, device: torch.de
 
 
 def bf16_peak(device: torch.device) -> float | None:
-    """Teraflops of a large bf16 matrix product on random data: what the chip can do, not what its label says."""
+    """Teraflops of a large bf16 matrix product on random data: the measured peak of the GPU, not the advertised one."""
     if device.type != "cuda":
         return None
     a, b = (torch.randn(SIDE, SIDE, device=device, dtype=torch.bfloat16) for _ in range(2))

@@ -1,4 +1,4 @@
-"""How long a run takes to get going, and to change from one phase to the next: real runs in processes of their own."""
+"""How long a run takes to start and to change phases, measured on real runs, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bdr.errors import BdrError
 from bdr.planning.describe import describe_device
 from bdr.planning.parts import choose_device
 
-EPOCHS = 2  # the first of a phase compiles and captures, the second says what training itself takes
+EPOCHS = 2  # the first of a phase compiles and captures, the second shows how long training itself takes
 PHASES = 4
 COLUMNS = {
     "start": "start to first step s",
@@ -30,7 +30,7 @@ COLUMNS = {
 
 
 def bench_start(what: str, device: str) -> Measured:
-    """The same short run twice: with an empty compile cache, and with the one that the first has filled."""
+    """Measure the same short run twice: with an empty compile cache, and with the cache that the first run filled."""
     where = choose_device(device)
     measured = Measured(f"Getting going: {what}, {describe_device(where)['name']}", where)
     read_once(where.type)
@@ -42,9 +42,12 @@ def bench_start(what: str, device: str) -> Measured:
 
 
 def read_once(kind: str) -> None:
-    """Python reads and compiles its modules: not once more in the first of the runs, which differ in one cache only."""
+    """Import the modules that the runs use, so that Python has compiled them before the first run.
+
+    Otherwise the first run would pay for that too, and the two runs should differ in the compile cache alone.
+    """
     if sys.dont_write_bytecode:
-        return  # they would be compiled again all the same
+        return  # Python keeps no compiled modules, so importing them now would not help
     used = "bdr.api" if kind == "cpu" else "bdr.api, torch._inductor.compile_fx"  # nothing is compiled for a CPU
     subprocess.run([sys.executable, "-c", f"import {used}"], check=True)
 
@@ -60,7 +63,10 @@ def measure(what: str, device: str, folder: Path, name: str) -> dict[str, float]
 
 
 def summary(started: float, epochs: list[tuple[int, float, float]]) -> dict[str, float]:
-    """From (phase, end, seconds) of every epoch: what was neither training nor waiting for its own first epoch."""
+    """Seconds to start, to change into phase 1 and (median) into later phases, from (phase, end, seconds) of epochs.
+
+    A phase is ready when its first epoch ends, less the time of its fastest epoch, which is training alone.
+    """
     by_phase = {phase: [each for each in epochs if each[0] == phase] for phase, _, _ in epochs}
     training = {phase: min(seconds for _, _, seconds in mine) for phase, mine in by_phase.items()}
     ready = {phase: mine[0][1] - training[phase] for phase, mine in by_phase.items()}

@@ -1,4 +1,4 @@
-"""Timings as a table and as JSON: speeds, and the ratios that matter."""
+"""Measurements as tables and as JSON: speeds, and the ratios that matter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bdr.terminal import command_line, out, say, tell
 
 @dataclass
 class Measured:
-    """What a benchmark came to: a title, where it was measured, and rows of named values."""
+    """The result of a benchmark: a title, the device it was measured on, and rows of named values."""
 
     title: str
     device: torch.device
@@ -43,13 +43,13 @@ def measured_table(measured: Measured) -> Table:
 def show_measured(
     measured: Measured, file: Path | None, further: Sequence[Table] = (), beside: Mapping[str, Any] | None = None
 ) -> None:
-    """What was measured as a table, with further ones below it, and what is kept `beside` its rows in a file."""
+    """Print the measurements and `further` tables; write the rows, with `beside`, to a file if one is given."""
     found = {"title": measured.title, "rows": measured.rows, **(beside or {})}
     show_tables([measured_table(measured), *further], file, found, measured.device)
 
 
 def show_tables(tables: Sequence[Table], file: Path | None, found: dict[str, Any], device: torch.device) -> None:
-    """On the terminal, and what was found in a file where one is wanted."""
+    """Print tables, and write what was found to a file if one is given."""
     for table in tables:
         out.print(table)
     if file is not None:
@@ -70,15 +70,15 @@ def in_words(value: Any) -> str:
 
 
 def keep(file: Path, measured: dict[str, Any], device: torch.device) -> None:
-    """Numbers as JSON, with the command that measured them, the device and the versions."""
+    """Write numbers as JSON, with the command that measured them, the device and the versions."""
     about = {"command": command_line(), "device": describe_device(device), "versions": versions()}
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, json.dumps(measured | about, indent=2) + "\n")
 
 
 def speed_table(timings: Sequence[Timing], peak: float | None, about: str) -> Table:
-    """A row a case; the share is of the bf16 peak that this device reached just before."""
-    # Ten columns fit into the eighty of a terminal as long as nothing stands between them.
+    """One row for each timing; the share is that of the bf16 peak measured on this device in the same run."""
+    # Ten columns fit into eighty characters only without padding between them.
     table = Table(title=f"Training steps, {about}", title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     said = ("case", "net", "batch", "engine", "phase")
     for name in (*said, "images/s", "ms/step", "first step s", "memory GiB", "of peak"):
@@ -93,9 +93,9 @@ def speed_table(timings: Sequence[Timing], peak: float | None, about: str) -> Ta
 
 
 def ratios(timings: Sequence[Timing], reference: str) -> dict[str, float]:
-    """Plug-in over plain, captured over eager, ours over a plain loop: as factors, all from one run.
+    """The factors between timings of one run: plug-ins over `reference`, engines over eager, ours over a plain loop.
 
-    Nothing is compared across networks or batches.
+    Only timings with the same network and batch size are compared.
     """
     speed = {(t.case, t.engine, t.phase, (t.net, t.batch)): t.images_per_second for t in timings}
     found: dict[str, float] = {}

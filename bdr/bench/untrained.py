@@ -1,4 +1,4 @@
-"""A learner is brought to a later phase without training: all in place that the phases before it would leave."""
+"""Bringing a learner to a later phase without training it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bdr.types import Phase
 
 
 def begun(learner: Learner, number: int) -> tuple[Phase, Pool]:
-    """The start of a phase, with all in place that the phases before it would leave, but for what training teaches."""
+    """Begin a phase as after the phases before it: all that these leave is in place, except trained weights."""
     learner.settle()
     for earlier in learner.phases[:number]:
         pass_untrained(learner, earlier)
@@ -20,7 +20,7 @@ def begun(learner: Learner, number: int) -> tuple[Phase, Pool]:
 
 
 def pass_untrained(learner: Learner, phase: Phase) -> None:
-    """All that a run does in a phase, without a step: networks grow, exemplars are chosen, teachers are copied."""
+    """Do all that a run does in a phase except the steps: networks grow, exemplars are chosen, teachers are copied."""
     pool = learner.begin_phase(phase)
     for _ in learner.each_stage(phase, pool):
         pass_for_trained(learner.method)
@@ -29,7 +29,7 @@ def pass_untrained(learner: Learner, phase: Phase) -> None:
 
 @torch.no_grad()
 def pass_for_trained(method: Method) -> None:
-    """In place of a stage's training: no two weights are equal."""
+    """Change the weights at random in place of a stage's training, so that no two of them are equal."""
     for parameter in method.parameters():
         if parameter.requires_grad:
             parameter.mul_(torch.empty_like(parameter).uniform_(0.9, 1.1))

@@ -48,13 +48,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 DATA_COMMANDS: dict[str, Callable[..., None]] = {"fetch": data_fetch, "verify": data_verify}
 
-BY_PLACE = ("show", "report", "figure", "watch", "log", "table")  # commands that are given runs without an option
+BY_PLACE = ("show", "report", "figure", "watch", "log", "table")  # commands whose runs are arguments, not options
 
 
 class RunsByPlace(Hinting):
     """A command that has no --runs, which others have: whoever types it is told what to type instead."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer may bring its own click, and its contexts
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: typer may bring its own click
         words = [part for word in args for part in (word.split("=", 1) if word.startswith("--runs=") else [word])]
         if "--runs" in words:
             place = words.index("--runs")
@@ -139,5 +139,5 @@ def main() -> None:
         if error.errno != errno.ENOSPC:
             raise
         typer.echo(f"bdr: the output cannot be written: {error.strerror}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of it would fail at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or flushing would fail again at exit
         sys.exit(1)

@@ -18,7 +18,7 @@ bench_app = typer.Typer(
     invoke_without_command=True, help="Measure speed: steps, kernels, start, herding, augmentation, scaling, growth."
 )
 
-USUAL = ["ucir", "ucir+cwd", "ucir+bdr"]  # cases
+USUAL = ["ucir", "ucir+cwd", "ucir+bdr"]  # the cases that are timed if none are named
 
 AsTrained = Annotated[
     bool, typer.Option("--as-trained", help="The network and the batch that bdr run trains on CIFAR-100.")
@@ -75,7 +75,7 @@ def bench_kernels(
     out: Out = None,
 ) -> None:
     """Where the time of a step goes: kernels by kind, and those that take longest."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # or torch's profiler says when it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # otherwise torch's profiler prints when it starts and stops
     from bdr.bench.cases import Told
     from bdr.bench.kernels import bench_kernels as measure
     from bdr.bench.kernels import show_kernels

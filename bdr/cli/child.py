@@ -14,7 +14,7 @@ def leave_with(parent: int) -> None:
     """Asks the kernel for a SIGTERM when the parent dies; from inside, since code between fork and exec may hang."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:  # it died before it could be watched
+    if os.getppid() != parent:  # the parent died before the kernel was asked to watch it
         sys.exit(130)
 
 

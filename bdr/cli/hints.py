@@ -15,13 +15,13 @@ from bdr.errors import UsageError
 class Hinting(TyperCommand):
     """A command that says what to type instead of what it does not have; where nothing fits, typer says what it can."""
 
-    allow_extra_args = True  # as far as they are told of here, and not in general words
+    allow_extra_args = True  # the error about them is raised here, in words more helpful than click's
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer may bring its own click, and its contexts
-        words = list(args)  # click takes them out of the list
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: typer may bring its own click
+        words = list(args)  # a copy, because click empties the list
         try:
             left = super().parse_args(ctx, args)
-        except Exception as error:  # typer may bring these, too: an option that there is not is known by what it has
+        except Exception as error:  # its class is unknown, as typer may bring its own click; an attribute tells it
             if hint := self.setting_meant(getattr(error, "option_name", ""), words):
                 raise UsageError(hint) from None
             raise
@@ -45,7 +45,7 @@ class Hinting(TyperCommand):
     def too_much(self, words: Sequence[str], left: Sequence[str]) -> str:
         takes = f"{self.name} takes {f'{self.taken()}, and nothing else' if self.taken() else 'no argument'}"
         if Path(left[0]).is_dir() and (option := self.option_for(left[0], words)):
-            place = len(words) - words[::-1].index(left[0])  # the last of its kind: arguments are taken from the front
+            place = len(words) - words[::-1].index(left[0])  # the last one equal: arguments are taken from the front
             instead = ["bdr", str(self.name), *words[: place - 1], *words[place:], *option, left[0]]
             return f"{takes}: {shlex.join(instead)}"
         return f"{takes}: {' '.join(left)} is too much"

@@ -39,7 +39,7 @@ of_data = partial(typer.Option, rich_help_panel="Data and phases")
 of_memory = partial(typer.Option, rich_help_panel="Memory and network")
 of_machine = partial(typer.Option, rich_help_panel="Machine and records")
 
-# The fields of a configuration that have an option, in the order in which help shows them.
+# The fields of a configuration that have an option, in the order of the help.
 FIELDS: dict[str, Any] = {
     "data": Annotated[str | None, of_data(help="See bdr list data, or package.module:function. Default: digits.")],
     "root": Annotated[Path | None, of_data(help=ROOT)],
@@ -62,7 +62,7 @@ FIELDS: dict[str, Any] = {
     "analyse": Annotated[bool | None, of_machine("--analyse", help="Log gradients, features and test losses too.")],
     "log": Annotated[str | None, of_machine(help="Write to tensorboard, wandb, mlflow too: a name, or a list.")],
 }
-TYPED = "typed"  # the parameter of a command that is handed what was typed of them
+TYPED = "typed"  # the parameter by which a command gets the fields that were typed
 
 
 def takes_fields(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,1 +1,1 @@
-"""What the commands do: the side of the command line that may import everything."""
+"""The work behind the commands: unlike `bdr.cli`, it may import everything."""

@@ -1,4 +1,4 @@
-"""What the commands do that look at runs; all but `evaluate`, `export` and `predict` do without torch."""
+"""The commands that look at runs; only `evaluate`, `export` and `predict` need torch."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def gathered(paths: Sequence[Path], begun: bool = False) -> list[Run]:
-    """The runs at and below the given folders, in the order in which these were named; what is damaged is skipped.
+    """The runs at and below the given folders, in the order in which these were named; damaged runs are skipped.
 
-    With `begun`, also those that have no finished phase yet; a run that is named alone may be such a one.
+    Runs without a finished phase are included with `begun`, or if a single run is named.
     """
     alone = len(paths) == 1 and is_begun(paths[0])
     return readable(paths, begun or alone)[0]
 
 
 def readable(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], list[str]]:
-    """At least one run, and what was said of each that was skipped; nothing to look at is an error."""
+    """The runs at and below folders, and a warning for each that was skipped; raises if there is no run."""
     from bdr.report import gather
 
     runs, skipped = gather(paths, begun)
@@ -45,7 +45,7 @@ def readable(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], lis
 
 
 def nothing_in(paths: Sequence[Path], skipped: Sequence[str]) -> BdrError:
-    """Why there is nothing to look at, and what to type: to make a run, or to go on with one."""
+    """An error that says why no run was found, and what to type to make one or to go on with one."""
     names = ", ".join(map(str, paths))
     begun = [run for path in paths for run in find_runs(path, begun=True)[0] if not run.phases]
     if begun:
@@ -63,7 +63,7 @@ def show_runs(
     form: str | None = None,
     file: Path | None = None,
 ) -> None:
-    """On the terminal, or as text for other places; into a file, whose name may say in which form."""
+    """Show one run, or compare several: on the terminal, or in another form, which the name of `file` may decide."""
     from bdr import report
 
     if as_json and form not in (None, "json"):
@@ -96,7 +96,7 @@ def hand_over(text: str, file: Path | None) -> None:
 
 
 def say_written(file: Path) -> None:
-    """Beside the output where the content itself may have gone into that."""
+    """Say that a file was written; on stderr if it may be standard output that took the content."""
     (tell if flows(file) else say)(f"written: {file}")
 
 
@@ -145,9 +145,9 @@ def predict_pictures(
     weights: Path | None = None,
     file: Path | None = None,
 ) -> None:
-    """In plain lines, as they come: a table would cut the paths. A picture that is broken is told, and the rest too.
+    """Print predictions in plain lines as they come (a table would cut paths), or as `csv` or `json` at the end.
 
-    In a form, `csv` or `json`, all at the end, and into a file where one is named.
+    A broken picture gives a warning, and an error at the end; the other pictures are predicted all the same.
     """
     from bdr import api
 
@@ -172,7 +172,7 @@ def predict_pictures(
 
 
 def form_of_predictions(as_csv: bool, as_json: bool, file: Path | None) -> str | None:
-    """csv or json, by an option or the ending of the file; None for lines on the terminal."""
+    """csv or json, from an option or the ending of the file; None for lines on the terminal."""
     asked = [form for form, given in (("csv", as_csv), ("json", as_json)) if given]
     if len(asked) > 1:
         raise UsageError("--csv and --json are two forms of the same: choose one")
@@ -188,7 +188,7 @@ def form_of_predictions(as_csv: bool, as_json: bool, file: Path | None) -> str |
 
 
 def csv_of(told: Sequence[dict[str, Any]]) -> str:
-    """A row a class that is named of a picture; one with the error of a picture that cannot be read."""
+    """One row for each predicted class of each picture, or one with the error for a picture that cannot be read."""
     from bdr.report.forms import as_csv
 
     empty = dict.fromkeys(("image", "rank", "class", "probability", "error"))
@@ -225,7 +225,7 @@ def export_run(
 
 
 def say_which_readout(path: Path, phase: int = -1, command: str = "predict") -> None:
-    """A line, where the readout by which a run is told is far behind another."""
+    """Print a note if the readout by which the run is reported is far behind another."""
     from bdr.trained.readouts import advice
 
     if line := advice(Run.open(path), phase, command):
@@ -240,7 +240,7 @@ def as_plain(image: Path, classes: Sequence[tuple[str, float]]) -> dict[str, Any
 def places_now(
     root: Path | None, device: str | None, weights: Path | None, engine: str | None = None
 ) -> dict[str, Any]:
-    """Where a run that exists already finds what it needs now, as far as it was typed; the rest its record knows."""
+    """The typed options that override where an existing run, by its record, finds its data, device and weights."""
     given = {"root": root, "device": device, "weights": weights, "engine": engine}
     return {name: str(value) for name, value in given.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Which setting was meant by an option that there is not, and what a folder is that stands without one."""
+"""Guessing which setting was meant by an unknown option, and whether a folder without an option holds pictures."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bdr.nets import NETS
 from bdr.plugins import PLUGINS
 from bdr.types import Stage
 
-ALIKE_AN_OPTION = 0.8  # 'epoch' is so much like 'epochs', and 'dropout' less like 'drop'
-NAMED = ("method", "plugins")  # fields of a configuration that are given as METHOD+PLUGIN+...
-ELSEWHERE = {"batch_size": "batch", "learning_rate": "lr"}  # what much other code calls them
+ALIKE_AN_OPTION = 0.8  # 'epoch' is this similar to 'epochs'; 'dropout' is less similar to 'drop'
+NAMED = ("method", "plugins")  # configuration fields that are typed as METHOD+PLUGIN+...
+ELSEWHERE = {"batch_size": "batch", "learning_rate": "lr"}  # names that are common in other code
 
 
 def setting_like(typed: str, options: Sequence[str], words: Iterable[str]) -> str | None:
-    """`stage.epochs` for `epochs`, or the like; None if an option is as much like it, or nothing is.
+    """The setting most like what was typed: `stage.epochs` for `epochs`; None if an option is closer, or nothing is.
 
-    Of methods, plug-ins and nets those count that are among the words of the command.
+    Settings of a method, plug-in or net count only if it is among the words of the command.
     """
     if any(option.startswith(typed) for option in options):
         return None
@@ -33,7 +33,7 @@ def setting_like(typed: str, options: Sequence[str], words: Iterable[str]) -> st
 
 
 def settings_by_field(words: Iterable[str]) -> dict[str, str]:
-    """Every setting by its last word; one that several parts have is that of the first."""
+    """Every setting by its last word; if several parts have one of that name, that of the first."""
     fields = [name for name, field in Config.model_fields.items() if field.default_factory is None and name != "stage"]
     found = {name: name for name in fields}
     parts: dict[str, Callable[..., Any]] = {"stage": Stage, "augment": Augment}
@@ -44,7 +44,7 @@ def settings_by_field(words: Iterable[str]) -> dict[str, str]:
 
 
 def holds_classes(folder: Path) -> bool:
-    """Whether it looks like a folder of pictures: CLASS/*.png or train/CLASS/*.png in it."""
+    """Whether a folder looks like one of pictures by class: it holds CLASS/*.png or train/CLASS/*.png."""
     return any(holds_pictures(place) for depth in ("*/", "*/*/") for place in folder.glob(depth))
 
 

@@ -1,4 +1,4 @@
-"""`bdr log`: what runs have recorded, into a tracker."""
+"""`bdr log`: passing what runs have recorded to trackers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bdr.trackers.follow import write_log
 
 
 def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
-    """Every run into every tracker; one that fails does not keep the others from it."""
+    """Write every run into every tracker; if one fails, the others are still written, and an error follows."""
     if not names:
         raise UsageError("--to names no tracker; for example: --to tensorboard")
     for name in names:
@@ -27,7 +27,7 @@ def log_runs(paths: Sequence[Path], names: Sequence[str]) -> None:
 def logged(path: Path, name: str) -> bool:
     try:
         write_log(path, name)
-    except Exception as error:  # whatever a library, a network or a disk comes up with
+    except Exception as error:  # trackers, networks and disks fail in many ways
         tell(f"{name} failed: {path} ({type(error).__name__}: {error})")
         return False
     say(f"{name}: {path}")

@@ -1,4 +1,4 @@
-"""What the commands do that train."""
+"""The commands that train."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bdr.terminal import command_line, needs_a_reader, out, stoppable, tell
 def configurations(
     what: str | None, typed: Mapping[str, Any], file: Path | None, seeds: Sequence[int | None]
 ) -> tuple[list[Config], list[str]]:
-    """One configuration a seed: the recipe, then the file, then what was typed."""
+    """One configuration for each seed, and notes: the recipe, overridden by the file, overridden by what was typed."""
     found = {} if file is None else from_yaml(text_of(file, f"--config {file}"), str(file))
     named = spelled(what, found, file)
     rest = {name: value for name, value in found.items() if name not in ("method", "plugins")}
@@ -33,7 +33,7 @@ def configurations(
 
 
 def spelled(what: str | None, from_file: dict[str, Any], file: Path | None) -> str:
-    """METHOD+PLUGIN+... as typed, or as the file has it; not two different ones."""
+    """METHOD+PLUGIN+... as typed or as the file names it; raises if the two differ or both are missing."""
     parts = [from_file.get("method"), *(from_file.get("plugins") or [])]
     there = "+".join(map(str, parts)) if parts[0] else None
     if what is None and there is None:
@@ -96,7 +96,7 @@ def with_seeds_left(stop: Interrupted, left: Sequence[Config]) -> Interrupted:
 
 
 def train(plan: Plan) -> api.Result:
-    """Runs a plan on the terminal, and shows what came of it."""
+    """Run a plan with its progress on the terminal, then show the result."""
     listener = display(out)
     with needs_a_reader(lambda: how_to_go_on(plan.experiment.path)), stoppable() as stopping, closing(listener):
         result = api.execute(plan, listener, stopping, command_line())
@@ -114,7 +114,7 @@ def show_result(path: Path) -> None:
 
 
 class closing:
-    """Leaves the terminal as it was, whatever happens."""
+    """A context that ends the display in any case, so that the terminal is left as it was."""
 
     def __init__(self, listener: Lines) -> None:
         self.listener = listener
@@ -151,10 +151,10 @@ def extend_run(
 
 
 def run_demo(folder: Path, seeds: Sequence[int]) -> None:
-    """CwD with and without BDR on digits: the table on the terminal, and the page."""
+    """Run CwD with and without BDR on digits; show the table and write the page."""
     import torch
 
-    torch.set_num_threads(1)  # so small a network gains nothing from more, and sums added in one order are equal
+    torch.set_num_threads(1)  # so small a network gains nothing from more, and one order of adding gives equal results
     for recipe in ("digits-cwd", "digits-cwd-bdr"):
         for seed in seeds:
             config, _ = configure(recipe, fields={"seed": seed, "keep": "none"})

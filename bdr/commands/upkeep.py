@@ -1,4 +1,4 @@
-"""What the commands do that look after the house."""
+"""The commands for upkeep: listing, examining, cleaning, and data sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bdr.terminal import err, out, say
 
 
 def list_things(what: str, runs: Path) -> None:
-    if what == "runs":  # in plain lines: a table would cut the paths, and they are there to be copied
+    if what == "runs":  # in plain lines: a table would cut the paths, which people want to copy
         for run in gathered([runs], begun=True):
             print(f"{run.path}  {about_run(run)}")
         return
@@ -51,7 +51,7 @@ def table_of(what: str) -> dict[str, Any]:
 
 
 def first_paragraph(thing: Any) -> str:
-    """What a recipe or net says of itself; for a method or plug-in, how its file begins; in one line."""
+    """The first paragraph of the docstring of a recipe or net, or of the file of a method or plug-in, in one line."""
     own = vars(thing).get("__doc__") if isinstance(thing, type) else thing.__doc__
     text = own or (sys.modules[thing.__module__].__doc__ if isinstance(thing, type) else "")
     return " ".join((text or "").strip().partition("\n\n")[0].split())
@@ -73,7 +73,7 @@ def examine() -> None:
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for mark, name, about in findings():
-        table.add_row(mark, name, escape(about))  # 'bdr[report]' is no markup
+        table.add_row(mark, name, escape(about))  # 'bdr[report]' is text, not markup
     out.print(table)
 
 
@@ -101,7 +101,7 @@ def clean_runs(folders: Sequence[Path], yes: bool) -> None:
 
 
 def removable(runs: Path) -> list[Path]:
-    """Checkpoints of finished runs, shared first phases, and what a killed process left half-written."""
+    """What `bdr clean` removes: checkpoints of finished runs, half-written files in them, and shared first phases."""
     if not runs.is_dir():
         raise UsageError(f"there is no folder '{runs}'; name the one that the runs are in: bdr clean DIR")
     finished = [run.path for run in find_runs(runs)[0] if run.done and not run.steps_lost]

@@ -1,4 +1,4 @@
-"""Rows that the paper does not have: one of its own with a plug-in more, in the same protocol."""
+"""Rows that the paper does not have: one of its rows with one more plug-in, in the same protocol."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bdr.paper.mapping import ADDITIONS, SETTING
 
 
 def printed_name(plugin: str) -> str:
-    """How the paper writes a plug-in, if it does."""
+    """The paper's name of a plug-in, or the plug-in's own name if the paper has none."""
     return next((part for part, (name, settings) in ADDITIONS.items() if name == plugin and not settings), plugin)
 
 
 def beside(cells: Sequence[Cell], plugins: Sequence[str]) -> list[Cell]:
-    """The cells, and after each accuracy those of the same row with one of the plug-ins more."""
+    """The cells, each accuracy followed by the cells of the same row with one of the plug-ins added."""
     found = list(cells)
     for cell in cells:
         further = [other for plugin in plugins if (other := with_plugin(cell, plugin)) and other not in cells]
@@ -24,9 +24,9 @@ def beside(cells: Sequence[Cell], plugins: Sequence[str]) -> list[Cell]:
 
 
 def with_plugin(cell: Cell, plugin: str) -> Cell | None:
-    """The paper's cell where it has one; none for a row that does not take it, or whose own number is a dash.
+    """The cell of the same row with a plug-in added: the paper's if it has one, else a new one.
 
-    What is a dash is not run, and there would be nothing to compare it with.
+    None for rows that take no plug-in, and for cells that are a dash: these are not run, so nothing could be compared.
     """
     part = printed_name(plugin)
     if not cell.is_accuracy or cell.value is None or not takes_plugins(cell):
@@ -36,11 +36,11 @@ def with_plugin(cell: Cell, plugin: str) -> Cell | None:
 
 
 def takes_plugins(cell: Cell) -> bool:
-    """Bare rows do; not the bound, which has all images of all classes, nor ablations, which take BDR apart."""
+    """Whether a row takes plug-ins: bare rows do, except the bound, which keeps all images, and ablations of BDR."""
     bare = len(cell.parts) == 1 and cell.base != "Bound"
     return bare and cell.table not in ("T5", "T7") and not cell.get("split")
 
 
 def is_same(other: Cell, cell: Cell) -> bool:
-    """Whether two rows have their setting and their number in common."""
+    """Whether two cells have the same table, setting and metric."""
     return all(getattr(other, name) == getattr(cell, name) for name in ("table", *SETTING))

@@ -1,4 +1,4 @@
-"""Every number of every table of the paper, as frozen values, and what its rows and its data are called here."""
+"""Every number of every table of the paper as a frozen value, and what its rows and data sets are called here."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EXTRA = ("beta", "CR", "DC", "momentum", "split")
 ACCURACIES = ("avg_acc_top1", "last_acc_top1", "avg_acc_top5", "last_acc_top5", "final_accuracy")
 LOSSES = ("initial_loss", "convergence_loss")
 
-# What a row of a table is here. A row whose parts are not all in METHODS and PLUGINS is "not in this version"; one that
-# is not listed is so too, until somebody adds its line.
+# What each row of a table is called here. A row is "not in this version" if it is not listed here, or if its parts are
+# not all in METHODS and PLUGINS.
 SPECS = {
     "UCIR": "ucir",
     "CwD": "ucir+cwd",
@@ -40,15 +40,15 @@ DATA = {"CIFAR-100": "cifar100"}
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One printed number, or a dash (value None), and all that the paper says of it; or one that it never printed."""
+    """A number that the paper prints, a dash (value None) or one that it does not have, with all that defines it."""
 
     table: str
     method: str  # as printed
     dataset: str
     B: int | None  # classes of the first phase; 0: as many as S
     S: int | None  # classes that each later phase brings
-    R: int | None  # exemplars a class; None: a total
-    memory: str | None  # as --memory takes it
+    R: int | None  # exemplars a class; None: a total is given
+    memory: str | None  # in the form that --memory takes
     metric: str
     value: float | None
     std: float | None
@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def parts(self) -> list[str]:
-        """What the method is made of: "CwD + BDR" and "CwD w BDR" are both CwD and BDR; the star is a footnote."""
+        """The parts of the method: "CwD + BDR" and "CwD w BDR" are both CwD and BDR; a star marks a footnote."""
         return self.method.replace(" w ", " + ").replace("*", "").split(" + ")
 
     @property
@@ -70,7 +70,7 @@ class Cell:
         return "BDR" in self.parts or bool(self.get("momentum"))
 
     def adding(self, part: str) -> Cell:
-        """The same with one part more, which the paper did not try."""
+        """The same cell with one more part, for a combination that the paper does not have."""
         return replace(self, method=f"{self.method} + {part}", value=None, std=None, printed=False)
 
     def get(self, name: str) -> Any:
@@ -95,7 +95,7 @@ def memory_of(text: str | None) -> str | None:
 
 @cache
 def load_tables() -> dict[str, Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where libyaml is there
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, if libyaml is installed
     return yaml.load(files("bdr.paper").joinpath("tables.yaml").read_text(encoding="utf-8"), Loader=loader)
 
 
@@ -105,7 +105,7 @@ def load_cells() -> tuple[Cell, ...]:
 
 
 def cells_of(tables: list[str]) -> list[Cell]:
-    """The cells of the named tables: T4, or all."""
+    """The cells of the named tables, such as T4, or of all."""
     names = [name.upper() for name in tables]
     for given, name in zip(tables, names, strict=True):
         if name not in (*TABLES, "ALL"):

@@ -1,4 +1,4 @@
-"""The finished runs that are exactly what a cell asks for."""
+"""Finding the finished runs that are exactly what a cell asks for."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from bdr.scenario import Protocol, class_order
 
 
 def essence(config: Config) -> str:
-    """All that decides a result, defaults written out; neither the seed, nor precision, engine or device.
+    """All settings that decide a result, as a string with defaults written out; not seed, precision, engine, device.
 
-    Base and step are compared as the phases they make, orders as the classes they name.
+    Base and step are replaced by the phases they make, and orders by the classes they name.
     """
     order = class_order(config.order, CLASSES[config.data])
     phases = list(Protocol(order, config.base, config.step, config.uneven))[: config.phases]
@@ -45,9 +45,9 @@ def essence_of_wanted(wanted: Wanted) -> str:
 
 
 def essence_of_run(run: Run) -> str | None:
-    """What a run recorded of its settings counts, and the defaults of today for those that came later.
+    """The essence of a run: its recorded settings, and today's defaults for settings that did not exist then.
 
-    None for a run that no cell asks for: other data, parts of one's own, a configuration of another version.
+    None for a run that no cell asks for: it has other data, the user's own parts, or a configuration that is not valid.
     """
     try:
         config = Config.model_validate(run.info.get("config") or {})
@@ -58,7 +58,7 @@ def essence_of_run(run: Run) -> str | None:
 
 
 def age(run: Run) -> float:
-    """When a run was made, for the newest of several; 0 where it does not say."""
+    """The time at which a run was made, to find the newest of several; 0 if it is not recorded."""
     try:
         return datetime.fromisoformat(str(run.info.get("created"))).timestamp()
     except ValueError:
@@ -67,13 +67,13 @@ def age(run: Run) -> float:
 
 @dataclass(frozen=True)
 class Results:
-    """The finished runs of some folders, by what was run and by seed."""
+    """The finished runs of some folders, by their essence and by seed."""
 
     runs: dict[str, dict[int, Run]]
     warnings: list[str]
 
     def of(self, wanted: Wanted) -> dict[int, Run]:
-        """The newest run of each seed, by seed."""
+        """The newest run of a configuration for each seed, by seed."""
         return self.runs.get(essence_of_wanted(wanted), {})
 
     def __iter__(self) -> Iterator[Run]:
@@ -81,7 +81,7 @@ class Results:
 
 
 def gather(folders: Iterable[Path]) -> Results:
-    """Every finished run below the folders, once."""
+    """Collect the finished runs below the folders: of runs with equal essence and seed, the newest."""
     every: dict[Path, Run] = {}
     warnings: list[str] = []
     for folder in folders:

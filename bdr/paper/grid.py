@@ -1,4 +1,4 @@
-"""A table of the paper as a grid: under each printed number ours, the difference, and in both what was added gains."""
+"""A table of the paper as a grid: under each printed number ours, their difference, and the gains in both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bdr.paper.verdicts import Judged
 
 @dataclass(frozen=True)
 class Entry:
-    """A number with its spread or error, its seeds, and the mark of its footnote; empty where nothing belongs."""
+    """A number with its spread or standard error, number of seeds and footnote mark; no value is an empty field."""
 
     value: OverSeeds | None = None
     digits: int = 2
@@ -26,8 +26,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Line:
-    heads: Names  # empty but in the first line of a row
-    what: str  # paper, ours, difference, gain of what was added
+    heads: Names  # empty except in the first line of a row
+    what: str  # paper, ours, difference or one of the gains
     entries: list[Entry]
     ruled: bool  # a rule stands above it
 
@@ -44,7 +44,7 @@ class Grid:
 
 
 def grid_of(judged: Sequence[Judged], formula: str) -> Grid:
-    """The cells of one table, those that are there."""
+    """The grid of some cells, all of the same table."""
     table = judged[0].cell.table
     layout = LAYOUTS[table]
     columns = distinct([layout.column(each.cell) for each in judged])
@@ -65,13 +65,13 @@ def grid_of(judged: Sequence[Judged], formula: str) -> Grid:
 
 
 def marks_of(judged: Sequence[Judged]) -> dict[str, str]:
-    """A letter for every reason why a number is not run as printed; a printed dash needs none."""
+    """A letter for every reason why a number is not run as printed; a dash in the paper needs none."""
     reasons = dict.fromkeys(each.reason.text for each in judged if each.reason and each.reason.text != DASHED)
     return {text: ascii_lowercase[at % 26] * (1 + at // 26) for at, text in enumerate(reasons)}
 
 
 def lines_of(heads: Names, cells: Sequence[Judged | None], marks: dict[str, str], ruled: bool) -> list[Line]:
-    """Paper and ours; differences and gains where there are any."""
+    """The lines of a row: the paper's and ours always, differences and gains only if there are any."""
     lines = {what: [tell(each) if each else Entry() for each in cells] for what, tell in TOLD.items()}
     lines["ours"] = [marked(entry, each, marks) for entry, each in zip(lines["ours"], cells, strict=True)]
     told = [what for what, entries in lines.items() if what in ("paper", "ours") or any(e.value for e in entries)]
@@ -83,7 +83,7 @@ def lines_of(heads: Names, cells: Sequence[Judged | None], marks: dict[str, str]
 
 
 def added_in(cells: Sequence[Judged | None]) -> str:
-    """What a row gains by: BDR, or in the table of other answers to imbalance one of these."""
+    """What the gain of a row is due to: BDR, or else the last part of its method."""
     cell = next(each.cell for each in cells if each)
     return "BDR" if cell.balanced else cell.parts[-1]
 
@@ -126,7 +126,7 @@ TOLD: dict[str, Callable[[Judged], Entry]] = {
 
 
 def notes_of(judged: Sequence[Judged], formula: str) -> list[str]:
-    """How to read it: only what occurs in it."""
+    """How to read the grid; only notes on what occurs in it."""
     seeds = "Ours: mean ± standard deviation over training seeds, their number in parentheses."
     missing = "A dash in ours: no run yet, or the reason that its letter names."
     gain = "Gain" if any(each.gain and not each.cell.balanced for each in judged) else "Gain of BDR"

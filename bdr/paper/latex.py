@@ -1,4 +1,4 @@
-"""A grid as LaTeX."""
+"""A grid as a LaTeX table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def as_latex(grid: Grid) -> str:
 
 
 def tabular(grid: Grid) -> list[str]:
-    names = len(grid.heads) + 1  # and what a line tells
+    names = len(grid.heads) + 1  # one more column says what a line shows
     body = [text for line in grid.lines for text in rows_of(line)]
     return [
         f"\\begin{{tabular}}{{{'l' * names}{'c' * len(grid.columns)}}}",
@@ -34,7 +34,7 @@ def tabular(grid: Grid) -> list[str]:
 
 
 def header(grid: Grid, names: int) -> list[str]:
-    """A line a level; groups span their columns, with a thin rule below."""
+    """One line for each level of names; groups span their columns, with a thin rule below."""
     *groups, last = range(len(grid.columns[0]))
     lines = []
     for level in groups:
@@ -51,7 +51,7 @@ def spans_of(columns: Sequence[Names], level: int) -> list[tuple[str, int]]:
 
 
 def rules(spans: Sequence[tuple[str, int]], names: int) -> str:
-    """Below each group that has a name."""
+    """A thin rule below each group that has a name."""
     drawn, at = [], names + 1
     for name, count in spans:
         drawn += [f"\\cmidrule(lr){{{at}-{at + count - 1}}}"] if name else []

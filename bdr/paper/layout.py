@@ -1,4 +1,4 @@
-"""How each table of the paper is laid out: what its rows and columns are called, and where its rules stand."""
+"""How each table of the paper is laid out: the names of its rows and columns, and where its rules are drawn."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ YES = "✓"
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows and columns are told by their names; a rule stands where the block changes."""
+    """A table's layout: cells with equal names share a row or column; a rule is drawn where the block changes."""
 
     about: str
-    heads: Names  # of the columns that name a row
+    heads: Names  # the headings of the columns that name a row
     row: Callable[[Cell], Names]
     column: Callable[[Cell], Names]  # from the widest group down to the column itself
     block: Callable[[Cell], Any]
@@ -75,7 +75,7 @@ def short_name(cell: Cell) -> str:
 
 
 def bounds_apart(cell: Cell) -> str:
-    """The upper bound above, BDR below, all others between them."""
+    """The block of a cell: the upper bound above, BDR below, all others between them."""
     return "bound" if cell.base == "Bound" else "bdr" if cell.balanced else "others"
 
 
@@ -111,7 +111,7 @@ LAYOUTS = {
 
 
 def distinct(names: Sequence[Names]) -> list[Names]:
-    """Each once; columns of a group stand together, groups in the order in which they first occur."""
+    """The names, each once; columns of a group are adjacent, and groups come in the order of their first column."""
     found = list(dict.fromkeys(names))
     for level in range(len(found[0]) - 1, 0, -1):
         groups = list(dict.fromkeys(name[:level] for name in found))

@@ -1,4 +1,4 @@
-"""From a printed number to the configuration that it asks for, or to the reason why there is none."""
+"""From a printed number to the configuration that it asks for, or to the reason why it is not run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bdr.paper.cells import DATA, SPECS, Cell, load_cells
 
 Settings = tuple[tuple[str, Any], ...]
 
-SAMPLING = "bal. sampling"  # as printed
+SAMPLING = "bal. sampling"  # as the paper prints it
 ADDITIONS: dict[str, tuple[str, Settings]] = {
     "BDR": ("bdr", ()),
     "CR": ("bdr", (("bdr.components", "cr"),)),
@@ -35,14 +35,14 @@ SWITCHES = {  # CR, DC, momentum in table 5
 CLASSES = {"cifar100": 100}
 IMAGES = {"cifar100": 500}  # training images of each class
 
-# Rows of table 2 whose runs are not those of the method's own frame, but of a recipe.
+# Rows of table 2 that are run by a recipe, and not with the training defaults of their method.
 RERUN = {
     "rpsnet": "rpsnet-original",
-    # Random new embeddings are of the CwD and BDR experiments alone, and others re-ran it for this table.
+    # The paper has random new embeddings in the CwD and BDR experiments only; this table quotes re-runs by others.
     "ucir": "ucir-der",
     "wa": "wa-der",
 }
-NAMED = ("order", "herding", "net")  # with every run, whatever its frame says
+NAMED = ("order", "herding", "net")  # fields that every command names, even if they are defaults
 DER_NOTE = (
     "T2 in DER's frame: order der-2, dot herding, brightness 63/255, its statistics; 170 epochs, warm-up 10, drops at "
     "110 and 130, unless a method brings its own training; UCIR with imprinted embeddings (probably: the re-run is not "
@@ -61,23 +61,23 @@ SAMPLING_NOTE = (
     "Balanced sampling: what the paper prints (22 and 15 %) is implausible, any usual way of doing it lands far "
     "higher; so a result above it is expected there, and says nothing."
 )
-# The paper prints R exemplars a class; "{total}" would be the other reading, that of AANet's README.
+# The paper prints R exemplars a class; AANet's README has a fixed total instead, which would be "{total}".
 AANET_MEMORY = "{R}/class"
 AANET_NOTE = (
     "AANet on CIFAR-100 is run with two ResNet-18, the network of the other rows, and the printed R exemplars a class. "
     "The paper does not name the network: this one fits its numbers. AANet's own code has two ResNet-32, and its "
     "README a fixed total of 100 R: the recipes aanet and aanet-readme have those."
 )
-SETTING = ("dataset", "B", "S", "R", "memory", "metric")  # what rows that are compared have in common
-EXTRACTOR = 11.17  # million parameters of ResNet-18, one of DER's extractors before it is pruned
-LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # tables 1 and 9 do not say; it is the setting of all the others
+SETTING = ("dataset", "B", "S", "R", "memory", "metric")  # equal in rows that are compared
+EXTRACTOR = 11.17  # million parameters of a ResNet-18: one extractor of DER before pruning
+LIMIT = {"B": 50, "S": 10, "memory": "20/class"}  # for tables 1 and 9, which do not say: the setting of all the others
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a cell is not run: the paper's number itself ("paper"), the data ("data"), or the method ("version").
+    """Why a cell is not run: because of the paper's number ("paper"), the data ("data") or the method ("version").
 
-    What was run all the same, as printed, is shown beside it.
+    `wanted`, if given, is what the cell asks for as printed; its finished runs are shown all the same.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A configuration but for its seed; equal values are the same run."""
+    """A configuration without its seed; equal values mean the same runs."""
 
     spec: str
     data: str
@@ -98,7 +98,7 @@ class Wanted:
         return configure(self.spec, self.data, self.settings, {**dict(self.fields), **fields, "seed": seed})[0]
 
     def command(self, seed: int) -> str:
-        """The same run by hand."""
+        """The command line that makes the same run."""
         options = [text for name, value in self.fields for text in (f"--{name}", str(value))]
         changes = [text for name, value in self.settings for text in ("--set", f"{name}={as_typed(value)}")]
         return shlex.join(["bdr", "run", self.spec, "--data", self.data, *options, *changes, "--seed", str(seed)])
@@ -119,7 +119,7 @@ AS_PRINTED: tuple[tuple[Callable[[Cell], bool], str], ...] = (
 
 
 def mapped(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
-    """What a cell asks for, with one formula of BDR for all cells."""
+    """What a cell asks for with this formula of BDR, or the reason why it is not run."""
     asked = as_printed(cell, formula)
     for applies, text in AS_PRINTED:
         if applies(cell):
@@ -128,7 +128,7 @@ def mapped(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
 
 
 def as_printed(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
-    """What a cell asks for, whatever may be said against its number."""
+    """What a cell asks for, even if its number is in doubt; a Reason only if the data or the method is missing."""
     if cell.dataset not in DATA:
         return Reason("data", f"{cell.dataset} is not at hand: this version has no data set of that name")
     added = [addition(part) for part in cell.parts[1:]]
@@ -142,19 +142,19 @@ def as_printed(cell: Cell, formula: str = "corrected") -> Wanted | Reason:
 
 
 def addition(part: str) -> tuple[str, Settings] | None:
-    """A part as the paper prints it, or a plug-in that it does not have, by its own name."""
+    """Plug-in and settings for a part as the paper prints it, or for a plug-in by its own name; None if unknown."""
     from bdr.plugins import PLUGINS
 
     return ADDITIONS.get(part, (part, ()) if part in PLUGINS else None)
 
 
 def pruning(cell: Cell) -> list[tuple[str, Any]]:
-    """What the rows of pruned DER keep of an extractor: as much as their printed size, averaged over phases, says."""
+    """The setting `der.keep` for rows of pruned DER, from their printed size, which is averaged over phases."""
     sizes = [one.value for one in load_cells() if row_of(one) == row_of(cell) and one.metric == "params_avg_M"]
     if cell.base != "DER" or cell.B is None or cell.S is None or not sizes or sizes[0] is None:
         return []
     phases = (CLASSES[DATA[cell.dataset]] - cell.B) // cell.S + (cell.B > 0)
-    extractors = (1 + phases) / 2  # on average
+    extractors = (1 + phases) / 2  # the average over phases
     return [("der.keep", round(sizes[0] / extractors / EXTRACTOR, 4))]
 
 
@@ -175,7 +175,7 @@ def known(spec: str) -> bool:
 
 
 def with_switches(cell: Cell, spec: str, settings: list[tuple[str, Any]]) -> tuple[str, list[tuple[str, Any]]]:
-    """Table 5 names components instead of BDR, table 7 a momentum."""
+    """Add the components of BDR that table 5 names by columns, and the momentum that table 7 names."""
     components = SWITCHES.get((bool(cell.get("CR")), bool(cell.get("DC")), bool(cell.get("momentum"))))
     if components:
         spec, settings = f"{spec}+bdr", [*settings, ("bdr.components", components)]
@@ -185,7 +185,7 @@ def with_switches(cell: Cell, spec: str, settings: list[tuple[str, Any]]) -> tup
 
 
 def wanted(cell: Cell, spec: str, settings: list[tuple[str, Any]], formula: str) -> Wanted:
-    """A run in the protocol of the cell's own table."""
+    """The configuration of a cell in the protocol of its own table."""
     if "bdr" in spec.split("+"):
         settings = [*settings, ("bdr.formula", formula)]
     base, step = (LIMIT["B"], LIMIT["S"]) if cell.B is None else (cell.B, cell.S)
@@ -203,13 +203,13 @@ def memory_of(cell: Cell) -> Any:
 
 
 def is_aanet(cell: Cell) -> bool:
-    """With CwD or without."""
+    """Whether a cell is of AANet, with or without CwD."""
     return cell.base.partition("+")[0] == "AANet"
 
 
 @cache
 def frame_of(table: str, row: str, spec: str) -> tuple[Settings, Settings]:
-    """Fields and training of the recipe of a bare row; the latter only where a run has not got them by itself."""
+    """Fields and training settings of the recipe of a bare row; of the settings, only those that are not defaults."""
     recipe, *plugins = recipe_of(table, row)
     made = RECIPES[recipe](*plugins) if recipe in RECIPES else cifar100(recipe, *plugins)
     by_itself = written_out(cifar100(*spec.split("+")))
@@ -218,7 +218,7 @@ def frame_of(table: str, row: str, spec: str) -> tuple[Settings, Settings]:
 
 
 def recipe_of(table: str, spec: str) -> list[str]:
-    """A run by the name of its recipe, or of its method where it is in its own frame, and its further plug-ins."""
+    """The recipe of a row, or its method if it is run with its own defaults, followed by its plug-ins."""
     method, *plugins = spec.split("+")
     if "aanet" in plugins:
         return ["aanet-resnet18", *(name for name in plugins if name != "aanet")]
@@ -226,13 +226,13 @@ def recipe_of(table: str, spec: str) -> list[str]:
 
 
 def written_out(config: Config) -> dict[str, Any]:
-    """All that a method is trained with, by the names that --set has for it."""
+    """All settings that a configuration is trained with, by the names that --set takes."""
     training = {"statistics": config.statistics, "augment": config.augment, "stage": asdict(config.stage)}
     return dict(flattened([*training.items(), ("stages", config.stages), ("settings", config.settings)]))
 
 
 def without_defaults(settings: list[tuple[str, Any]]) -> Settings:
-    """What is the default anyway is left out: cells that ask for the same run share one description of it."""
+    """The settings except defaults of BDR, so that all cells that ask for the same run have equal settings."""
     from bdr.planning.settings import Part
     from bdr.plugins import PLUGINS
 

@@ -1,7 +1,7 @@
-"""The little language of --only: words with & (and), | (or), ! (not) and parentheses.
+"""The language of --only: words with & (and), | (or), ! (not) and parentheses.
 
-A word is looked for in table, method, dataset and metric, whatever its case; S=10, R=5, B=50, beta=0.5, split=old ask
-for one value.
+A word is looked for in table, method, dataset and metric, ignoring case; S=10, R=5, B=50, beta=0.5 and split=old
+compare one value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bdr.paper.cells import EXTRA, Cell
 Predicate = Callable[[Cell], bool]
 PLAIN = ("table", "method", "dataset", "metric", "memory", "B", "S", "R")
 KEYS = {name.lower(): name for name in (*PLAIN, *EXTRA)}
-DEEPEST = 100  # parentheses inside each other: more would exhaust Python's own stack
+DEEPEST = 100  # levels of nested parentheses and !: more would exhaust Python's own stack
 
 
 class Token(NamedTuple):
@@ -26,7 +26,7 @@ class Token(NamedTuple):
 
 
 def parse_only(text: str | None) -> Predicate:
-    """Which cells an expression chooses; none chooses all."""
+    """A predicate that says whether the expression chooses a cell; without an expression it chooses all."""
     if text is None:
         return lambda cell: True
     parser = Parser(text, [Token(found[0], found.start()) for found in re.finditer(r"[&|!()]|[^\s&|!()]+", text)])
@@ -38,7 +38,7 @@ def parse_only(text: str | None) -> Predicate:
 
 @dataclass
 class Parser:
-    """Reads tokens from left to right; | binds loosest, ! tightest."""
+    """A parser that reads tokens from left to right; | binds loosest, ! tightest."""
 
     text: str
     tokens: list[Token]
@@ -114,7 +114,7 @@ class Parser:
 
 
 def squeezed(text: str) -> str:
-    """Without case, blanks and hyphens: cifar100 is CIFAR-100, cwd+bdr is CwD + BDR."""
+    """The text without case, blanks, hyphens and underscores: cifar100 is CIFAR-100, cwd+bdr is CwD + BDR."""
     return re.sub(r"[\s_-]", "", text.lower())
 
 

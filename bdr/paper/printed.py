@@ -1,4 +1,4 @@
-"""What figures set beside ours: the paper's names of methods, and its accuracies by exemplars a class."""
+"""What figures show beside our results: the paper's method names and its accuracies, by exemplars a class."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ TABLES = ["T4", "T6"]  # with and without BDR, at 20, 5 and 40 exemplars a class
 
 
 def printed() -> Printed:
-    of_tables = {title: name for name, title in SPECS.items()}  # of DER's two names the one without a word of pruning
+    of_tables = {title: name for name, title in SPECS.items()}  # for DER the later entry, without "w/o P", wins
     return Printed(
         BEYOND | of_tables, tuple(anchor for cell in cells_of(TABLES) if (anchor := anchor_of(cell)) is not None)
     )
 
 
 def anchor_of(cell: Cell) -> Anchor | None:
-    """None for what is no average accuracy, or of data and methods that this version has not."""
+    """The anchor of a printed average accuracy; None for other cells, and for data or methods not in this version."""
     known = cell.dataset in DATA and cell.base in SPECS and set(cell.parts[1:]) <= {"BDR"}
     if not known or cell.metric != "avg_acc_top1" or cell.R is None or cell.value is None:
         return None

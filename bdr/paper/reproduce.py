@@ -1,4 +1,4 @@
-"""`bdr reproduce`: runs what is missing of the paper's tables, and judges what is there."""
+"""`bdr reproduce`: training the missing runs of the paper's tables and judging those that are there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RESULTS, RUNS = Path("results"), Path("runs")
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is asked of every cell, beside its own: with what more, by which seeds and how strictly, from where."""
+    """The options that apply to all cells: plug-ins to add, seeds, formula, tolerance, folders of results, machine."""
 
     added: str | None = None
     seeds: str = "3"
@@ -49,18 +49,18 @@ class Asked:
             raise UsageError(f"--tolerance {self.tolerance} is not allowed: it is 0 or more, in points")
 
     def folders(self, runs: Path) -> list[Path]:
-        """Where results are looked for; a folder that was named must be there, the usual ones need not."""
+        """The folders in which results are searched: named ones, which must exist, and the usual ones that do."""
         return [*self.results, *usual_folders(runs, without_results=bool(self.results))]
 
     def machine(self) -> dict[str, Any]:
-        """What belongs to this machine and not to the result."""
+        """The fields that concern this machine and not the result."""
         here = {"root": self.root, "device": self.device}
         return {name: str(value) for name, value in here.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Question:
-    """Which cells, by which seeds, and what is asked of them."""
+    """The cells to judge, the seeds they need, and the options and conditions that apply."""
 
     cells: list[Cell]
     seeds: list[int]
@@ -70,12 +70,12 @@ class Question:
 
 
 def usual_folders(runs: Path = RUNS, without_results: bool = False) -> list[Path]:
-    """Where results are looked for if nobody says otherwise; only those that are there."""
+    """The folders in which results are searched by default, as far as they exist."""
     return [folder for folder in (*(() if without_results else (RESULTS,)), runs) if folder.is_dir()]
 
 
 def say_if_nothing_is_there(folders: Sequence[Path], advice: str, runs: Path = RUNS) -> None:
-    """Outside of a clone no cell has a result, however many runs there are elsewhere."""
+    """Print a note if no folder of results exists, as is usual outside a clone: then no cell can have a result."""
     if not folders:
         tell(f"note: there is neither {RESULTS}/ nor {runs}/ here; name folders {advice}")
 
@@ -89,7 +89,7 @@ class Answer:
 
 
 def reproduce(tables: Sequence[str], only: str | None, asked: Asked, conditions: Conditions, manner: Manner) -> None:
-    """Says what the cells ask for, runs what is missing unless it may only look, and prints the judgement."""
+    """Train the runs that cells lack, unless `check` or `dry_run` is set, and print the judgement."""
     manner.refuse_contradictions()
     cells, where = beside(chosen(tables, only), named(asked.added)), device_type(asked.device or "auto")
     question = Question(cells, counted_seeds(asked.seeds), asked, conditions, where)
@@ -116,7 +116,7 @@ def chosen(tables: Sequence[str], only: str | None) -> list[Cell]:
 
 
 def named(plugins: str | None) -> list[str]:
-    """`bdr,la`"""
+    """The plug-ins in a list such as `bdr,la`; raises for an unknown one."""
     names = [] if plugins is None else [name.strip() for name in plugins.split(",")]
     for name in names:
         if name not in PLUGINS:
@@ -135,9 +135,9 @@ def answer(question: Question) -> Answer:
 def train_missing(
     missing: Sequence[tuple[Wanted, int]], conditions: Conditions, here: dict[str, Any]
 ) -> tuple[Crew, str]:
-    """As a sweep: one that fails keeps no other from its turn. What became of each, and why it ended."""
+    """Train missing runs as a sweep, so that one failure stops no other; return the crew and why it ended."""
     end = end_of(conditions.until)
-    checked_jobs(conditions.jobs, cuda=False)  # now, and not after all has been planned
+    checked_jobs(conditions.jobs, cuda=False)  # a wrong number is refused before everything is planned
     planned = said(plan_sweep([wish_of(wanted, seed, here) for wanted, seed in missing], conditions.runs))
     return train_all(planned, conditions, end)
 
@@ -166,7 +166,7 @@ def present(found: Answer, manner: Manner) -> None:
 
 
 def commands(found: Answer) -> list[str]:
-    """What would run, and why the rest would not."""
+    """The commands of missing runs, and the reasons why cells are not run."""
     reasons = [each.reason.text for each in found.judged if each.reason]
     left = [f"not run, {reasons.count(text)} cells: {text}" for text in dict.fromkeys(reasons)]
     return [wanted.command(seed) for wanted, seed in found.schedule.missing] + left
@@ -197,7 +197,7 @@ def show(sheet: Sheet, markdown: bool) -> None:
 
 
 def list_lines(title: str, lines: Sequence[str], markdown: bool) -> None:
-    """Lines that are too long for a table: commands and paths, never broken."""
+    """Print lines that are too long for a table, such as commands and paths, without breaking them."""
     if not lines:
         return
     print(f"### {title}\n" if markdown else title)

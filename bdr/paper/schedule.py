@@ -1,4 +1,4 @@
-"""Which runs the cells ask for, which of them are there, and what the missing ones take."""
+"""Which runs the cells ask for, which of them exist, and how long the missing ones take."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bdr.paper.mapping import Wanted
 from bdr.paper.verdicts import Judged
 from bdr.records.speed import Setup, Speed, kind_of, measured
 
-SEEDS = (1993, 1994, 1995)  # fixed before the first run
+SEEDS = (1993, 1994, 1995)  # chosen before the first run was made
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A configuration that cells ask for, the seeds that are there, and those that are not."""
+    """A configuration that cells ask for, the seeds that exist, and those that are missing."""
 
     wanted: Wanted
     have: tuple[int, ...]
@@ -28,12 +28,12 @@ class Job:
 
     @property
     def seconds(self) -> float | None:
-        """Of one run."""
+        """The seconds that one run takes; None if its speed is unknown."""
         return None if self.speed is None else self.speed.seconds(self.images)
 
     @property
     def images(self) -> list[int]:
-        """That pass through training, by phase."""
+        """The images that one run trains on, by phase."""
         return workload(self.wanted.config(seed=0))
 
     @property
@@ -49,9 +49,9 @@ class Schedule:
 
     @property
     def missing(self) -> list[tuple[Wanted, int]]:
-        """What is to run: every configuration with its first missing seed, then with the next.
+        """The runs to make: every configuration with its first missing seed, then every one with its next.
 
-        Side by side the longest begins, so that it is not left alone at the end.
+        If several run at once, the longest come first, so that none of them is left alone at the end.
         """
         most = max((len(job.missing) for job in self.jobs), default=0)
         jobs = self.jobs if self.at_once == 1 else sorted(self.jobs, key=lambda job: -sum(job.images))
@@ -59,7 +59,7 @@ class Schedule:
 
 
 def counted_seeds(text: str) -> list[int]:
-    """`3`: the first three of the fixed ones, and not seed 3 as `bdr run` has it; `1993,1994` or `7,`: these."""
+    """The seeds that a text means: `3` is the first three of SEEDS, not seed 3; `1993,1994` or `7,` are these seeds."""
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
@@ -76,7 +76,7 @@ def counted_seeds(text: str) -> list[int]:
 def schedule_of(
     judged: Sequence[Judged], results: Results, seeds: Sequence[int], device: str, at_once: int = 1
 ) -> Schedule:
-    """The runs behind the cells, once each, and how long they take with so many at once."""
+    """The runs behind the cells, once each, and notes on how long the missing ones take, `at_once` at a time."""
     wanted = list(dict.fromkeys(each.wanted for each in judged if each.wanted))
     speeds = speeds_of(wanted, results, device, at_once)
     jobs = tuple(job_of(each, results, seeds, speeds[each]) for each in wanted)
@@ -99,7 +99,7 @@ def job_of(wanted: Wanted, results: Results, seeds: Sequence[int], speed: Speed 
 
 
 def time_notes(jobs: Sequence[Job], results: Results, device: str, at_once: int) -> list[str]:
-    """How long all missing runs take here; where nothing was measured here, how long elsewhere."""
+    """Notes on how long the missing runs take on this device, and on others if nothing was measured on this one."""
     missing = [job for job in jobs if job.missing]
     if not missing:
         return ["Nothing is missing."] if jobs else []
@@ -111,7 +111,7 @@ def time_notes(jobs: Sequence[Job], results: Results, device: str, at_once: int)
 
 
 def grouped(jobs: Sequence[Job], speeds: Mapping[Wanted, Speed | None]) -> dict[tuple[str, Speed | None], list[Job]]:
-    """Those of the same network and speed, which one sentence can tell the time of."""
+    """The jobs by network and speed; one sentence can give the time of each group."""
     found: dict[tuple[str, Speed | None], list[Job]] = {}
     for job in jobs:
         found.setdefault((net_of(job.wanted), speeds[job.wanted]), []).append(job)
@@ -137,14 +137,14 @@ def elsewhere(jobs: Sequence[Job], kind: str, results: Results, at_once: int) ->
 
 
 def together(jobs: Sequence[Job], speeds: Mapping[Wanted, Speed | None], where: str) -> list[str]:
-    """The sum, where one sentence does not tell it."""
+    """A note with the total time if there are several groups; else nothing, because one sentence has it already."""
     groups = [(speed, alike) for (_, speed), alike in grouped(jobs, speeds).items() if speed]
     seconds = sum(seconds_of(alike, speed) for speed, alike in groups)
     return [f"{where} about {duration(seconds)} together."] if len(groups) > 1 else []
 
 
 def seconds_of(jobs: Sequence[Job], speed: Speed) -> float:
-    """Each has its share of a device that several were measured on side by side."""
+    """The seconds of all missing runs, divided by the number side by side with which the speed was measured."""
     alone = sum(speed.seconds(job.images) * len(job.missing) for job in jobs)
     return alone / (speed.beside or 1)
 

@@ -1,4 +1,4 @@
-"""Cells, runs and records as tables: for the terminal, as Markdown and as JSON."""
+"""Cells, runs and records as tables: for the terminal, in Markdown and in JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bdr.records import Run
 from bdr.report.sheets import Sheet
 from bdr.report.tables import NOTHING, number
 
-SAME_PHASE = 0.05  # points: a GPU may read a shared one a little differently
+SAME_PHASE = 0.05  # points: a GPU may evaluate a shared first phase slightly differently
 SHORT = {
     "avg_acc_top1": "avg",
     "last_acc_top1": "last",
@@ -28,7 +28,7 @@ SHORT = {
 
 
 def cell_sheets(judged: Sequence[Judged], formula: str, tolerance: float) -> list[Sheet]:
-    """A sheet for each table and data set."""
+    """One sheet for each table and data set."""
     parts: dict[str, list[Judged]] = {}
     for each in judged:
         parts.setdefault(f"{each.cell.table}, {each.cell.dataset}", []).append(each)
@@ -47,7 +47,7 @@ def cell_sheet(title: str, judged: list[Judged], formula: str, tolerance: float)
 
 
 def unneeded(judged: Sequence[Judged]) -> set[int]:
-    """Columns that would say the same in every row."""
+    """The indices of columns that would be the same or empty in every row."""
     same_number = all(each.cell.metric == "avg_acc_top1" for each in judged)
     return ({2} if same_number else set()) | (set() if any(each.gain for each in judged) else {7, 8})
 
@@ -98,7 +98,7 @@ def number_of(cell: Cell) -> str:
 
 
 def reading_notes(judged: Sequence[Judged], formula: str, tolerance: float) -> list[str]:
-    """How to read a sheet: only what occurs in it."""
+    """How to read a sheet; only notes on what occurs in it."""
     cells = [each.cell for each in judged if each.wanted]
     several = f"reached: at least the paper's minus {tolerance:g} points; above: more than {tolerance:g} over it."
     occurring = {
@@ -127,7 +127,7 @@ def is_other_answer(cell: Cell) -> bool:
 
 
 def circumstances(judged: Sequence[Judged]) -> list[str]:
-    """What one must know of the numbers themselves: only what occurs among them."""
+    """What must be known about the numbers themselves; only notes on numbers that occur."""
     cells = [each.cell for each in judged if each.wanted]
     occurring = {
         AANET_NOTE: any(map(is_aanet, cells)),
@@ -141,7 +141,7 @@ def circumstances(judged: Sequence[Judged]) -> list[str]:
 
 
 def run_sheet(schedule: Schedule) -> Sheet:
-    """What the cells ask for: a row a configuration, with the seeds that are there and those that are missing."""
+    """What the cells ask for: one row for each configuration, with the seeds that exist and those that are missing."""
     rows = [row_of_job(job) for job in schedule.jobs]
     header = ["run", "B+S", "memory", "order", "net", "epochs", "have", "missing", "time each"]
     return Sheet("Runs behind these cells", header, rows, list(schedule.notes), texts=(0, 1, 2, 3, 4, 6, 7))
@@ -161,7 +161,7 @@ def seeds_text(seeds: Sequence[int]) -> str:
 
 
 def record_lines(judged: Sequence[Judged]) -> list[str]:
-    """Every record behind a number, with what it says: one line for each, under the cells that it serves."""
+    """One line for each run behind a number, with its value, and one for each run that a gain is taken over."""
     lines = []
     for each in judged:
         cell = each.cell
@@ -184,7 +184,7 @@ def gain_lines(judged: Judged) -> list[str]:
 
 
 def other_first_phase(run: Run, base: Run) -> str:
-    """Runs that did not share their first phase began to differ there: what they differ in at its end is no gain."""
+    """A remark if two runs had different first phases: the difference that these made is not part of the gain."""
     mine, theirs = (each.phases[0]["accuracy"].get(each.readout) for each in (run, base))
     if mine is None or theirs is None or abs(mine - theirs) < SAME_PHASE:
         return ""
@@ -192,7 +192,7 @@ def other_first_phase(run: Run, base: Run) -> str:
 
 
 def tally(judged: Sequence[Judged]) -> str:
-    """`18 cells: 3 reached, 9 no result yet, 6 not run; 2 gains: 1 reached, 1 missed`"""
+    """The counts of verdicts: `18 cells: 3 reached, 9 no result yet, 6 not run; 2 gains: 1 reached, 1 missed`"""
     gains = [each.gain for each in judged if each.gain is not None and each.gain.ours.mean is not None]
     cells = counted("cell", [each.verdict for each in judged])
     return f"{cells}; {counted('gain', [gain.verdict for gain in gains])}" if gains else cells
@@ -205,7 +205,7 @@ def counted(what: str, verdicts: Sequence[str]) -> str:
 
 
 def as_plain(judged: Judged) -> dict[str, Any]:
-    """A cell for a program."""
+    """A judged cell as values for JSON."""
     cell, ours = judged.cell, judged.ours
     names = ("table", "method", "dataset", "B", "S", "R", "memory", "metric", "value", "std")
     return {

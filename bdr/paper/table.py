@@ -1,4 +1,4 @@
-"""`bdr table`: a table of the paper with ours beside it, as LaTeX, Markdown or CSV."""
+"""`bdr table`: a table of the paper with our results beside it, as LaTeX, Markdown or CSV."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_table(
     formula: str = "corrected",
     file: Path | None = None,
 ) -> None:
-    """Prints a table of the paper, or writes it into a file, whose name may say in which form."""
+    """Print a table of the paper, or write it to a file; the file's name may decide the form."""
     if formula not in FORMULAS:
         raise unknown("formula", formula, FORMULAS)
     cells = chosen([table], only)
@@ -58,7 +58,7 @@ def made(judged: Sequence[Judged], formula: str, form: str) -> str:
 
 
 def grid_as_markdown(grid: Grid) -> str:
-    """Groups above their columns in one heading each; footnotes in the list below."""
+    """A grid as Markdown: group and column names are joined in one heading; footnotes are listed below."""
     header = [*grid.heads, "", *(" ".join(part for part in column if part) for column in grid.columns)]
     rows = [[*line.heads, line.what, *map(entry_text, line.entries)] for line in grid.lines]
     footnotes = [f"{mark}: {text}" for mark, text in grid.footnotes.items()]
@@ -76,7 +76,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def plain_row(judged: Judged) -> dict[str, Any]:
-    """A cell for a program."""
+    """A judged cell as one row of the CSV table."""
     cell, ours, gain = judged.cell, judged.ours, judged.gain
     digits = digits_of(cell) + 2  # two more than a table shows: enough to calculate with
     return {

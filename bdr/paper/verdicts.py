@@ -1,4 +1,4 @@
-"""Paper against ours: the number of a cell in a run, its verdict, and the gain of BDR."""
+"""The paper against ours: the number of a cell in a run, its verdict, and the gain of BDR."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bdr.paper.found import Results
 from bdr.paper.mapping import SETTING, Reason, Wanted, mapped
 from bdr.records import Run
 
-PHASE = 2  # tables 1 and 9 do not say which; CwD's accuracies of old and new classes fit this one best
+PHASE = 2  # tables 1 and 9 do not say which phase; CwD's accuracies of old and new classes fit this one best
 PHASE_NOTE = (
     f"T1 and T9 do not say which phase and setting: ours is phase {PHASE} (the second after the first) of B50 S10 R20, "
     "chosen because CwD's accuracies fit best there: what CwD reaches here says little."
 )
-ANSWERS = "T8"  # the table of other answers to imbalance, each of which the paper compares with its first row
+ANSWERS = "T8"  # the table of other answers to class imbalance; the paper compares each of them with the first row
 ENOUGH = 3  # seeds
 MILLION = 1e6
 PARAMETERS = 0.1  # tolerance, millions
@@ -29,17 +29,17 @@ UNPRINTED = "not in the paper"
 
 @dataclass(frozen=True)
 class Gain:
-    """What BDR, or what else was added, gives over the base row: the paper's difference, and ours over common seeds."""
+    """The gain of BDR, or of what else was added, over the base row: the paper's, and ours over common seeds."""
 
     base: Cell
-    paper: float | None  # None: the paper did not try it
-    pairs: dict[int, tuple[float, float]]  # by seed: with BDR, without
-    runs: dict[int, Run]  # without
+    paper: float | None  # None: the paper does not have it
+    pairs: dict[int, tuple[float, float]]  # by seed: (with what was added, without)
+    runs: dict[int, Run]  # by seed: the runs without
     tolerance: float
 
     @property
     def ours(self) -> OverSeeds:
-        """With its standard error, as in every other comparison."""
+        """The mean gain over common seeds, with its standard error as in every other comparison."""
         return metrics.paired(list(self.pairs.values()))
 
     @property
@@ -51,7 +51,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Judged:
-    """A cell with all that can be said of it."""
+    """A cell with the runs found for it, its values and its gain."""
 
     cell: Cell
     wanted: Wanted | None
@@ -85,7 +85,7 @@ class Judged:
 
 
 def at_least(paper: float, ours: float, tolerance: float) -> str:
-    """For what is the better the higher it is."""
+    """The verdict for numbers of which higher is better."""
     difference = round(ours - paper, 6)  # 66.55 - 67.05 is a little less than -0.5 in floating point
     if difference < -tolerance:
         return f"missed by {-difference:.2f}"
@@ -93,13 +93,13 @@ def at_least(paper: float, ours: float, tolerance: float) -> str:
 
 
 def within(paper: float, ours: float, tolerance: float) -> str:
-    """For sizes, where more is not better."""
+    """The verdict for sizes, of which more is not better."""
     difference = abs(round(ours - paper, 6))
     return "reached" if difference <= tolerance else f"off by {difference:.2f}"
 
 
 def times(paper: float, ours: float, tolerance: float) -> str:
-    """For losses, which differ by orders of magnitude."""
+    """The verdict for losses, which can differ by orders of magnitude."""
     return "reached" if abs(ours - paper) <= tolerance else f"off: {ours / paper:.3g} times"
 
 
@@ -110,7 +110,7 @@ def tolerance_of(cell: Cell, points: float) -> float:
 
 
 def reading(cell: Cell, run: Run) -> float | None:
-    """The number of a cell in a run; None where the run has none."""
+    """The number of a cell as measured in a run; None if the run does not have it."""
     if cell.metric == "params_avg_M":
         return parameters(cell, run)
     if cell.get("split"):
@@ -124,7 +124,7 @@ def reading(cell: Cell, run: Run) -> float | None:
 
 
 def parameters(cell: Cell, run: Run) -> float | None:
-    """The paper's "average" is one for DER alone; single networks print their final size."""
+    """Million parameters of a run: the average over phases for DER, as the paper prints it, else the final size."""
     combine = metrics.parameters_average if cell.base.startswith("DER") else metrics.parameters_final
     count = combine([line["parameters"] for line in run.phases if line.get("parameters") is not None])
     return None if count is None else count / MILLION
@@ -145,7 +145,7 @@ def readings(cell: Cell, runs: dict[int, Run]) -> dict[int, float]:
 
 
 def base_of(cell: Cell) -> Cell | None:
-    """The row that one with more is compared with: of its own table, else (T7) of T4."""
+    """The cell over which a cell's gain is taken, of its own table, else (T7) of T4; None if it has no gain."""
     added = cell.balanced or (cell.table == ANSWERS and len(cell.parts) > 1)
     compared = (added and cell.value is not None) or not cell.printed
     if not compared or not cell.is_accuracy or cell.get("split"):

@@ -1,20 +1,20 @@
-"""The run directory: JSON lines that only grow, arrays, and nothing that needs torch to be read.
+"""The run directory: JSON lines that only grow, and arrays. Reading it needs no torch.
 
 run.json                  what was run: title, seed, fingerprint, protocol, config, settings, code, versions, device,
-                          command, the planned work: of every stage of every phase its images an epoch, how they
-                          are drawn, further views of each, and its epochs
-phases.jsonl epochs.jsonl a line a phase, a line an epoch
-steps.bin                 while under way: float32 rows (phase, stage, ce_old, distillation), NaN where there is none
-steps.npz                 when finished: "phase-01/ce_old", "phase-01/distillation", "phase-01/stage"
+                          command, and the planned work: for every stage of every phase, its images an epoch, how
+                          they are drawn, how many further views each has, and how many epochs there are
+phases.jsonl epochs.jsonl one line for each phase, one line for each epoch
+steps.bin                 in an unfinished run: float32 rows (phase, stage, ce_old, distillation), NaN for no value
+steps.npz                 in a finished run: "phase-01/ce_old", "phase-01/distillation", "phase-01/stage"
 analysis.bin analysis.npz the same with --analyse: (phase, gradient_old, gradient_new, ce_new), of first stages
 phase-03/predictions.npz  labels; per readout NAME: NAME_ids (N, 5) best first, NAME_probabilities (N, 5) x 255 as uint8
 phase-03/predictions-val.npz  the same for the split "val"
 phase-03/memory.json      the exemplars, by class
-phase-03/exemplars.json   of the last phase: by what exemplars and test images are told in other data
+phase-03/exemplars.json   last phase only: how exemplars and test images are recognised in a data set that has grown
 phase-03/model/           the trained module: tensors.safetensors, info.json, sums.json
 phase-03/snapshots.npz    with --analyse: start_, peak_, end_ features (N, D <= 50) and step; labels, exemplar, classes
 log.txt  DONE
-training.lock             while a process trains, or if it was killed: which one it is
+training.lock             names the process that is training, or that was killed while it did
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, strict JSON, arrays, and errors that name the file."""
+"""Files that are either whole or absent: atomic writes, strict JSON, arrays, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STANDARD_OUTPUT = 1
 
 
 def now() -> str:
-    """The time as records have it."""
+    """The current time, as records write it."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A failing disk becomes an error that names the file and the reason."""
+    """Turn a failure of the disk into an error that names the file and the reason."""
     try:
         yield
     except OSError as error:
@@ -37,7 +37,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_folder_of(file: Path) -> None:
-    """Before anything is made that is to be written there."""
+    """Raise if the folder for a file is missing; called before the content is made."""
     if not file.parent.is_dir():
         raise UsageError(f"cannot write {file}: there is no folder {file.parent}")
 
@@ -45,7 +45,8 @@ def check_folder_of(file: Path) -> None:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write beside, sync, rename: a reader sees the old file or the new one, never a part.
 
-    A link stays one, and its target is written. What flows takes its content as it comes: no file may take its place.
+    A link stays a link, and its target is written. Devices, pipes and standard output (`flows`) are written directly,
+    because a renamed file would replace them.
     """
     path = Path(path)
     refuse_unwritable(path)
@@ -66,7 +67,7 @@ def refuse_unwritable(path: Path) -> None:
 
 
 def mode_of(path: Path) -> int:
-    """What kind of file a path leads to, links followed; 0 where there is none."""
+    """The mode (`st_mode`) of the file that a path leads to, links followed; 0 if there is none."""
     try:
         return path.stat().st_mode
     except OSError:
@@ -74,7 +75,7 @@ def mode_of(path: Path) -> int:
 
 
 def flows(path: Path) -> bool:
-    """Whether it leads into a device such as /dev/null, a pipe, or to wherever standard output goes."""
+    """Whether a path leads to a device such as /dev/null, to a pipe, or to wherever standard output goes."""
     there = mode_of(path)
     return stat.S_ISCHR(there) or stat.S_ISFIFO(there) or is_standard_output(path)
 
@@ -90,13 +91,13 @@ def pour(path: Path, data: bytes) -> None:
     if not is_standard_output(path):
         path.write_bytes(data)
         return
-    sys.stdout.flush()  # it may be a file that would be cut if it were opened once more
+    sys.stdout.flush()  # written through the open descriptor: if it is a file, opening it again would truncate it
     with open(STANDARD_OUTPUT, "wb", closefd=False) as stream:
         stream.write(data)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    # the process id keeps two runs that fill the same cache from writing into each other's file
+    # with the process id in the name, two runs that fill the same cache do not write into each other's file
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
@@ -110,7 +111,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    # some file systems let no folder be synced; the rename itself has already happened
+    # some file systems cannot sync a folder; the rename itself has already happened
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -120,7 +121,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The value in strict JSON's own types: numpy becomes Python, NaN and infinity become null."""
+    """The value in types that strict JSON knows: numpy becomes Python, NaN and infinity become None."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, dict):
@@ -162,14 +163,14 @@ def load_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file; what a killed process left half-written at its end is left out."""
+    """The complete lines of a file; a half-written line that a killed process left at its end is skipped."""
     content = path.read_bytes() if path.exists() else b""
     lines = content[: content.rfind(b"\n") + 1].splitlines()
     return [json_object(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
 
 
 def ends_half_written(path: Path) -> bool:
-    """Whether a killed process, or one that is just writing, left half a line at the end of a file."""
+    """Whether a file ends in half a line, left by a killed process or one that is still writing."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""One process at a time trains in a run's folder: a lock that the system gives back when its process dies."""
+"""A lock that lets one process at a time train in a run's folder; the system releases it when that process dies."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bdr.records.files import writing
 
 try:
     import fcntl
-except ImportError:  # a system without such locks, where nobody is kept from anything
+except ImportError:  # a system without such locks: nothing is locked there
     fcntl = None  # type: ignore[assignment]
 
-LOCK = "training.lock"  # there while a run is under way, or when it was killed; no part of its records
+LOCK = "training.lock"  # present while a run is under way, or after it was killed; not part of its records
 
 
 class Lock:
-    """Held from when it is made until it is released, or its process ends however it does."""
+    """A lock on a folder, held from its construction until it is released or its process ends in any way."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOCK
@@ -29,7 +29,7 @@ class Lock:
             self.file = self._taken()
 
     def _taken(self) -> IO[bytes] | None:
-        """The file, locked and with the name of this process in it; None where its last owner has just removed it."""
+        """The file, locked and naming this process; None if its last owner has just removed it; raises if taken."""
         with writing(self.path):
             file = self.path.open("a+b")
             if not is_free(file):
@@ -44,7 +44,7 @@ class Lock:
         return file
 
     def release(self) -> None:
-        """The file goes first: whoever waits for a lock on it looks whether it is still there."""
+        """Release the lock; the file is removed before that, so that whoever locks it next can see that it is gone."""
         if self.file is not None:
             with self.file, contextlib.suppress(OSError):
                 self.path.unlink(missing_ok=True)
@@ -52,9 +52,9 @@ class Lock:
 
 
 def is_free(file: IO[Any]) -> bool:
-    """Whether nobody else has locked the file, which this process has then done for as long as it is open.
+    """Whether nobody else holds a lock on the file; if so, this process holds it from now until the file is closed.
 
-    Also true where a system or a disk has no locks.
+    Also true if the system or the disk has no locks.
     """
     try:
         if fcntl is not None:
@@ -67,11 +67,11 @@ def is_free(file: IO[Any]) -> bool:
 
 
 def is_being_trained(folder: Path) -> bool:
-    """By any process, here or on another machine that shares the disk."""
+    """Whether any process, here or on another machine that shares the disk, is training in the folder."""
     try:
         with (folder / LOCK).open("r+b") as file:
             return not is_free(file)
-    except OSError:  # there is none, or it is somebody else's
+    except OSError:  # there is no such file, or this user may not open it
         return False
 
 

@@ -1,15 +1,15 @@
-"""What the last line of a run's log says of it."""
+"""The last line of a run's log, and whether it says that the run failed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-TAIL = 8000  # bytes of a log that its last line is looked for in
+TAIL = 8000  # bytes at the end of a log in which its last line is searched
 FAILED = "failed: "
 
 
 def last_line(file: Path) -> str:
-    """The last line of a log; nothing where there is none."""
+    """The last line of a log; empty if there is no log or no line."""
     try:
         with file.open("rb") as log:
             log.seek(max(0, file.stat().st_size - TAIL))
@@ -20,11 +20,11 @@ def last_line(file: Path) -> str:
 
 
 def failure_in(line: str) -> str:
-    """What a run failed with, where this line of its log, after the time, says that it did."""
+    """The failure that a line of a log reports after its time; empty if it reports none."""
     words = line.partition(" ")[2]
     return words.removeprefix(FAILED) if words.startswith(FAILED) else ""
 
 
 def failure_of(path: Path) -> str:
-    """What a run failed with, unless it has gone on since: that is noted in its log."""
+    """The failure that a run ended with; empty if there was none or the run has gone on since, which its log notes."""
     return failure_in(last_line(path / "log.txt"))

@@ -18,7 +18,7 @@ def kept_phases(path: Path) -> list[int]:
 
 
 def kept_phase(path: Path, phase: int | None) -> int:
-    """The phase that is asked for, or the last one that a model is kept of; a refusal where there is none."""
+    """The phase asked for, or with None the last one whose model is kept; raises if there is no such model."""
     kept = kept_phases(path)
     if not kept:
         raise UsageError(f"{path} keeps no model: {why_none(path)}")
@@ -31,9 +31,9 @@ def kept_phase(path: Path, phase: int | None) -> int:
 
 
 def why_none(path: Path) -> str:
-    """Why there is no model at all, and what to do about it."""
+    """Why a run keeps no model at all, and what to do about it."""
     run = Run.open(path)
-    if run.info.get("config", {}).get("keep") == "none":  # to finish it would not bring one
+    if run.info.get("config", {}).get("keep") == "none":  # checked first: finishing the run would bring no model
         return "it ran with --keep none; train it again with --keep last, into another folder"
     if not run.whole:
         done, planned = len(run.phases), len(run.info["phases"])
@@ -43,7 +43,7 @@ def why_none(path: Path) -> str:
 
 
 def instead_of_model(folder: Path) -> str:
-    """What to do about a kept model that cannot be read: to find it, to use another, or to make it anew."""
+    """What to do about a kept model that cannot be read: restore it, use that of another phase, or train anew."""
     path = folder.parent.parent
     others = ", ".join(str(phase) for phase in kept_phases(path) if model_folder(path, phase) != folder)
     other = f", use that of another phase with --phase ({others})" if others else ""
@@ -51,6 +51,6 @@ def instead_of_model(folder: Path) -> str:
 
 
 def model_checksum(path: Path, phase: int) -> str:
-    """The sha256 of the tensors of a kept model, as it was written."""
+    """The sha256 of a kept model's tensors, as recorded when the model was written."""
     file = model_folder(path, phase) / "sums.json"
     return str(json_object(read_bytes(file), str(file))["tensors"])

@@ -1,4 +1,4 @@
-"""Whether a run may begin in a folder: what is there already must be this very run."""
+"""Whether a run may begin in a folder: the folder must be empty, new or hold this very run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bdr.records.files import plain, writing
 from bdr.records.folders import is_begun, is_content, is_done
 from bdr.records.reader import by_name, differing, read_info
 
-CHECKSUMS = {"source": "images", "weights": "weights of the network"}  # facts of a protocol that are checksums
-GROWN = {"source", "classes", "phases", "normalise"}  # in which runs differ where the data has got further classes
+CHECKSUMS = {"source": "images", "weights": "weights of the network"}  # protocol facts that are checksums
+GROWN = {"source", "classes", "phases", "normalise"}  # the facts that change when the data set gets further classes
 
 
 def check_place(path: Path, info: dict[str, Any]) -> None:
-    """Raise whatever would keep a run from beginning in a folder; nothing is left there."""
+    """Raise if a run cannot begin in a folder: it holds something else, or cannot be written. Leaves nothing there."""
     refuse_others(path, info)
     there = next(folder for folder in (path, *path.parents) if folder.exists())
     with writing(path), TemporaryDirectory(prefix=".bdr-", dir=there):
@@ -24,7 +24,7 @@ def check_place(path: Path, info: dict[str, Any]) -> None:
 
 
 def refuse_others(path: Path, info: dict[str, Any]) -> None:
-    """Raise where the folder holds something that is not this very run."""
+    """Raise if the folder holds anything but this very run."""
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; a run needs a folder: choose another name")
     found = [item.name for item in path.iterdir()] if path.exists() else []
@@ -39,7 +39,7 @@ def _refuse_another_configuration(path: Path, there: dict[str, Any], here: dict[
     if (there["fingerprint"], there["seed"]) == (here["fingerprint"], here["seed"]):
         return
     own = {fact: [there[fact], here[fact]] for fact in ("title", "seed")}
-    same = there["title"] == here["title"]  # else they have other settings anyway
+    same = there["title"] == here["title"]  # with another title the settings differ anyway
     settings = differing([by_name(info.get("settings", {})) for info in (there, here)]) if same else {}
     pairs = own | differing([there["protocol"], here["protocol"]]) | settings
     apart = {fact: each for fact, each in pairs.items() if each[0] != each[1]}
@@ -54,13 +54,13 @@ def _refuse_another_configuration(path: Path, there: dict[str, Any], here: dict[
 
 
 def _new_classes(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """Those that only the second one has, where it has all of the first."""
+    """The classes that only `here` has; none if it lacks any class of `there`."""
     lost = set(there["classes"]) - set(here["classes"])
     return [] if lost else [name for name in here["classes"] if name not in there["classes"]]
 
 
 def _unlike(fact: str, old: Any, new: Any) -> str:
-    """Checksums are not told: nobody knows them."""
+    """How a fact differs, in words; checksums are not printed, since they would tell nobody anything."""
     if fact in CHECKSUMS:
         return f"the {CHECKSUMS[fact]} are others"
     return f"{fact} is {old} there and {new} here"

@@ -1,4 +1,4 @@
-"""Reads run directories, finished or not."""
+"""Reading run directories, finished or not."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LEFT_EMPTY = "it is empty, left by a run that ended before its first record; beg
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
 OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
 EXEMPLARS = "exemplars.json"
-LARGEST = 255  # a probability of 1 as it is stored
-LOOKED_INTO = 1000  # folders in one that is no run: among so many there is one, or it is full of something else
+LARGEST = 255  # how a probability of 1 is stored
+LOOKED_INTO = 1000  # folders searched for runs inside one that is not a run, which may be full of other things
 FAR = 20.0  # points of accuracy between two readouts of one model
-# facts that do not keep results apart: a class order is a seed of its own kind, a label names the readout, and how a
-# method trains is part of it
+# Protocol facts that do not make results incomparable: a class order is a kind of seed, labels name the readout, and
+# how a method trains is part of the method.
 OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")
-OF_A_FILE = ("weights", "sha256")  # settings of a network that say where its weights lie, and which they are
+OF_A_FILE = ("weights", "sha256")  # settings of a network that name its file of weights and the checksum of that file
 
 
 def phase_folder(path: Path, phase: int) -> Path:
@@ -46,7 +46,7 @@ def snapshots_file(path: Path, phase: int) -> Path:
 
 
 def meant_instead(path: Path) -> str:
-    """The runs in a folder that is none, or the one beside it that is spelt much like it."""
+    """What to name instead of a folder that is not a run: a run inside it, or a run beside it with a similar name."""
     inside = [folder for folder, _, _ in islice(folders(path), LOOKED_INTO) if is_begun(folder)]
     if inside:
         return f"name one in it: {shortened(inside)}"
@@ -56,7 +56,7 @@ def meant_instead(path: Path) -> str:
 
 
 def train_anew(path: Path) -> str:
-    """What to do where nothing else helps; the folder itself is refused while it holds what is left."""
+    """The advice to train again from the start; the folder must go first, because a new run is refused in it."""
     return f"train anew: remove or rename {path}, and type {read_info(path).get('command') or 'bdr run ...'}"
 
 
@@ -89,12 +89,12 @@ class Run:
     info: dict[str, Any]
     phases: list[dict[str, Any]]
     done: bool
-    steps_lost: bool = field(default=False, kw_only=True)  # they are damaged, and passed over
-    computed: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what takes long, by its name
+    steps_lost: bool = field(default=False, kw_only=True)  # the steps are damaged and ignored
+    computed: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # a cache, by name
 
     @classmethod
     def open(cls, path: Path) -> Run:
-        """Read a run directory; what is large is read when it is asked for."""
+        """Read a run directory; large files are read only when they are needed."""
         path = Path(path)
         if not is_begun(path):
             raise UsageError(f"{path} is not a run: it has no run.json; {meant_instead(path)}")
@@ -102,12 +102,12 @@ class Run:
 
     @property
     def cut_short(self) -> bool:
-        """Marked as done, and yet lines of phases.jsonl are missing."""
+        """Whether the run is marked as done although lines of phases.jsonl are missing."""
         return self.done and len(self.phases) < len(self.info["phases"])
 
     @property
     def torn(self) -> bool:
-        """Whether phases.jsonl ends in half a line, which is left out."""
+        """Whether phases.jsonl ends in half a line, which is skipped."""
         return ends_half_written(self.path / "phases.jsonl")
 
     @property
@@ -132,17 +132,17 @@ class Run:
 
     @property
     def readout(self) -> str:
-        """The readout by which the method's results are told."""
+        """The readout by which the method's results are reported."""
         return str(self.protocol.get("readout") or "cnn")
 
     def told_readout(self, phase: int = 0) -> str:
-        """The one by which a phase is told: the method's own if it was read, else "cnn", else whatever there is."""
+        """The readout reported for a phase: the method's own if it was recorded, else "cnn", else the first."""
         there = [str(name) for name in self.phases[phase]["accuracy"]]
         return next((name for name in (self.readout, "cnn") if name in there), there[0])
 
     @property
     def last_accuracy(self) -> float | None:
-        """Percent after the last phase so far, by that readout; None before the first, or where it was not read."""
+        """Percent after the last phase so far, by `readout`; None before any phase, or if that was not recorded."""
         return self.phases[-1]["accuracy"].get(self.readout) if self.phases else None
 
     @property
@@ -151,7 +151,7 @@ class Run:
 
     @property
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The mean and std that its images are normalised with."""
+        """The mean and std by which the run's images are normalised."""
         if not self.info.get("mean") or not self.info.get("std"):
             raise damaged(self.path / "run.json", "it does not say what images are normalised with")
         return tuple(self.info["mean"]), tuple(self.info["std"])
@@ -165,26 +165,26 @@ class Run:
         return ANALYSIS.read(self.path)
 
     def steps(self, phase: int) -> dict[str, np.ndarray]:
-        """The series of a phase: stage, ce_old and distillation, a value a step."""
+        """The series of a phase: stage, ce_old and distillation, one value for each step."""
         return STEPS.of_phase(self._step_rows, phase)
 
     def analysis(self, phase: int) -> dict[str, np.ndarray]:
-        """gradient_old, gradient_new, ce_new, a value a step of a phase's first stage; {} if it was not analysed."""
+        """gradient_old, gradient_new and ce_new for each step of a phase's first stage; {} if it was not analysed."""
         found = ANALYSIS.of_phase(self._analysis_rows, phase)
         return found if any(len(values) for values in found.values()) else {}
 
     def snapshots(self, phase: int) -> dict[str, np.ndarray]:
-        """Features of some old classes at the start, the peak and the end of a phase; {} where there are none."""
+        """Features of some old classes at the start, the peak and the end of a phase; {} if none were stored."""
         path = snapshots_file(self.path, phase)
         return load_npz(path) if path.exists() else {}
 
     def exemplars(self, phase: int) -> dict[str, Any] | None:
-        """By what the exemplars of a run's last phase can be told in other data; None where nothing was recorded."""
+        """What identifies the last phase's exemplars in a data set that has grown; None if it was not recorded."""
         path = exemplars_file(self.path, phase)
         return json_object(read_bytes(path), str(path)) if path.exists() else None
 
     def predictions(self, phase: int, split: str = "test") -> dict[str, np.ndarray]:
-        """labels, and per readout NAME_ids and NAME_probabilities (float32 again), after a phase."""
+        """The predictions after a phase: labels, and per readout NAME_ids and NAME_probabilities (as float32 again)."""
         path = predictions_file(self.path, phase, split)
         if not path.exists():
             raise BdrError(f"{path} is missing: phase {phase} of {self.path} has no predictions for '{split}'")
@@ -194,13 +194,13 @@ class Run:
 
 
 def far_better(accuracy: Mapping[str, float], told: str) -> str | None:
-    """The readout that is right most often, where the one that is told is far behind it."""
+    """The readout with the highest accuracy if the one reported, `told`, is far behind it; else None."""
     best = max(accuracy, key=accuracy.__getitem__)
     return best if accuracy[best] - accuracy[told] > FAR else None
 
 
 def open_uncut(path: Path) -> Run:
-    """Open a run of which no phase was lost: what is asked of a model is looked up in its line."""
+    """Open a run; raise if it is done but has lost phases, because the facts about a model are in its phase's line."""
     run = Run.open(path)
     if run.cut_short:
         there = f"{len(run.phases)} of {len(run.info['phases'])} phases are there, and the run was done"
@@ -209,7 +209,7 @@ def open_uncut(path: Path) -> Run:
 
 
 def open_whole(path: Path, begun: bool = False) -> Run:
-    """Open a run and read all that a report reads of it, so that damage shows here and not half-way."""
+    """Open a run and read all that a report needs, so that damage is found now and not half-way through."""
     run = open_but_for_steps(path, begun)
     _ = run._step_rows
     return run
@@ -234,7 +234,10 @@ def open_but_for_steps(path: Path, begun: bool = False) -> Run:
 
 
 def open_for_report(path: Path, begun: bool = False) -> tuple[Run, list[str]]:
-    """Open a run as a whole; where its steps alone are damaged, all is told but its destruction, with a warning."""
+    """Open a run and read all that a report needs, with warnings.
+
+    If only its steps are damaged, the run is returned without them, and so without its destruction.
+    """
     run = open_but_for_steps(path, begun)
     try:
         _ = run._step_rows
@@ -249,16 +252,15 @@ def _are_settings(value: Any) -> bool:
 
 
 def by_name(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of each part as `bdr.m` and its like."""
+    """The settings of all parts in one mapping, by names such as `bdr.m`."""
     return {f"{owner}.{name}": value for owner, mine in settings.items() for name, value in (mine or {}).items()}
 
 
 def find_runs(root: Path, begun: bool = False) -> tuple[list[Run], list[str]]:
-    """All runs at or below a folder, and a warning for each that is damaged, empty or has no phase yet: it is skipped.
+    """All runs at or below a folder, and a warning for each that is skipped: damaged, empty or without a phase so far.
 
-    One of which only the steps are damaged is not, but is warned of.
-
-    With `begun`, a run that has no phase yet is found like any other.
+    A run of which only the steps are damaged is warned of but not skipped. With `begun`, runs without a phase so far
+    are not skipped either.
     """
     if not Path(root).is_dir():
         raise UsageError(f"{root} is not a folder: name the folder that the runs are in")
@@ -283,5 +285,5 @@ def differing(protocols: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def differences(runs: list[Run]) -> dict[str, list[Any]]:
-    """Protocol facts that are not the same for all runs: fact -> its value for each run."""
+    """The protocol facts in which runs differ: fact -> its value for each run."""
     return differing([run.protocol for run in runs])

@@ -1,4 +1,4 @@
-"""How fast runs were, by what they recorded: what others like them will take."""
+"""How fast runs were, from their records; used to estimate how long similar runs will take."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bdr.records.work import MAIN, epochs_told, stages_planned
 
 @dataclass(frozen=True)
 class Speed:
-    """Images a second of a run on a kind of device, in the first phase and, with a teacher, in later ones."""
+    """Images a second on a kind of device, in the first phase and in later ones, which have a teacher."""
 
     first: float
     later: float
-    records: int
-    of: str  # what was run there
-    device: str  # the name of where they were made
-    beside: int | None  # how many runs shared it, itself included; None: nobody wrote it down
+    records: int  # how many runs were measured
+    of: str  # which runs these were, in words
+    device: str  # the names of the devices they ran on
+    beside: int | None  # how many runs shared the device, this one included; None: not recorded
 
     @property
     def circumstances(self) -> str:
@@ -37,16 +37,16 @@ class Speed:
         return f"{self.records} record{'' if self.records == 1 else 's'} of {self.of} on {self.device}"
 
     def seconds(self, images: Sequence[int]) -> float:
-        """Of a run that passes so many images through training in each of its phases."""
+        """The seconds of a run that trains on so many images in each of its phases."""
         first, *later = images
         return first / self.first + sum(later) / self.later
 
 
 class Setup(NamedTuple):
-    """What decides how long a step takes, the method aside; None: whatever it is."""
+    """What decides how long a step takes, apart from the method; None matches anything."""
 
     net: str
-    device: str  # its kind
+    device: str  # cpu or cuda
     image: tuple[int, ...] | None = None  # channels, height, width
     precision: str | None = None
 
@@ -61,7 +61,7 @@ class Setup(NamedTuple):
 
 
 def finished_runs(folder: Path) -> list[Run]:
-    """Those below a folder that can be read, as far as their speed needs it: a folder may hold thousands."""
+    """The readable finished runs below a folder; only what speeds need is read, as there may be thousands."""
     found = []
     for path, _ in run_folders(folder):
         with suppress(BdrError, OSError):
@@ -70,10 +70,10 @@ def finished_runs(folder: Path) -> list[Run]:
 
 
 def measured(runs: Iterable[Run], spec: str, setup: Setup, jobs: int = 1, any_method: bool = True) -> Speed | None:
-    """The speed that records of such a setup show, if there are any.
+    """The speed that the runs of this setup show; None if there are none.
 
-    A method may run several networks at once, and so may a plug-in: records of the same run are the best, then those of
-    the same method, whatever its plug-ins, then those of any, where these count at all.
+    Methods and plug-ins may run several networks at once, so runs with the same title are the best guide, then those of
+    the same method with any plug-ins, then (with `any_method`) those of other methods.
     """
     fitting, method = [run for run in runs if setup.is_of(run)], spec.split("+")[0]
     same_run = [run for run in fitting if run.title == spec]
@@ -84,9 +84,10 @@ def measured(runs: Iterable[Run], spec: str, setup: Setup, jobs: int = 1, any_me
 
 
 def side_by_side(runs: Sequence[Run], of: str, jobs: int) -> Speed | None:
-    """Runs side by side slow each other down, so records of as many side by side as are asked for now are the best.
+    """The speed of those runs that shared their device in the way most like `jobs` runs side by side.
 
-    Then those of runs alone, then of the most side by side, and last those of which it is not known.
+    Runs side by side slow each other down. The best guide are runs of which as many shared a device, then runs that had
+    it alone, then those with the most company, and last those that did not record it.
     """
     known = sorted({beside for run in runs if (beside := run.info.get("side_by_side"))}, reverse=True)
     alike = (([run for run in runs if run.info.get("side_by_side") == n], n) for n in (jobs, 1, *known, None))
@@ -94,7 +95,10 @@ def side_by_side(runs: Sequence[Run], of: str, jobs: int) -> Speed | None:
 
 
 def speed_of(runs: Sequence[Run], of: str, beside: int | None) -> Speed | None:
-    """The median of runs, not of all their epochs: some may have had much more company on the device than others."""
+    """The median speed of some runs; None if they show none for the first phase or for later ones.
+
+    It is taken over runs, not over all their epochs: some may have had much more company on the device than others.
+    """
     first, later = ([speed for run in runs if (speed := pace(run, later))] for later in (False, True))
     if not first or not later:
         return None
@@ -103,9 +107,9 @@ def speed_of(runs: Sequence[Run], of: str, beside: int | None) -> Speed | None:
 
 
 def pace(run: Run, later: bool) -> float | None:
-    """Images a second of the main stage, in the first phase or later; turns of what alternates with it take time too.
+    """Images a second of a run's main stage, in the first phase or in later ones; None if no epoch tells.
 
-    Stages that follow it do not count: they may have less to do.
+    The time of a stage that alternates with it is included. Other stages do not count: they may have less to do.
     """
     others = stages_planned(run.info.get("work") or []) - {MAIN}
     lines = (line for line in run.epochs if (line["phase"] > 0) is later and line.get("stage", MAIN) not in others)
@@ -114,7 +118,7 @@ def pace(run: Run, later: bool) -> float | None:
 
 
 def as_fast(net: str) -> str:
-    """The network, however it starts: `resnet18-der` is as fast as `resnet18`."""
+    """The name of a network without its kind of initial weights: `resnet18-der` is as fast as `resnet18`."""
     return net.removesuffix("-der")
 
 

@@ -1,4 +1,4 @@
-"""Per-step series: float32 rows that grow while a run is under way, named series when it is done."""
+"""Per-step series: float32 rows that grow while a run is under way, named arrays once it is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bdr.records.files import damaged, load_npz
 
 @dataclass(frozen=True)
 class Series:
-    """Some values a step, the first of which is the phase: NAME.bin while they grow, NAME.npz when they are whole."""
+    """Several values for each step, the phase first: NAME.bin while rows are added, NAME.npz once the run is done."""
 
     name: str
     columns: tuple[str, ...]
@@ -26,7 +26,7 @@ class Series:
         return f"{self.name}.npz"
 
     def pack(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Rows (n, columns) as named series a phase; float32 holds phase and stage numbers exactly."""
+        """Rows (n, columns) as named arrays, one for each phase and column; float32 holds phase and stage exactly."""
         packed: dict[str, np.ndarray] = {}
         for phase in np.unique(rows[:, 0]).astype(int):
             packed |= {f"phase-{phase:02d}/{name}": values for name, values in self.of_phase(rows, phase).items()}
@@ -56,9 +56,9 @@ class Series:
             raise damaged(packed, error) from error
 
 
-CE_OLD = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge stands, for every method
+CE_OLD = "ce_old"  # the plain cross-entropy of old-class samples: how much old knowledge is left, whatever the method
 CE_NEW = "ce_new"  # the same of new samples, in runs that are analysed
-GRADIENTS = ("gradient_old", "gradient_new")  # how hard they pull at the last layer, in runs that are analysed
+GRADIENTS = ("gradient_old", "gradient_new")  # how hard old and new samples pull at the last layer, in analysed runs
 ANALYSED = (*GRADIENTS, CE_NEW)
 
 STEPS = Series("steps", ("phase", "stage", CE_OLD, "distillation"))

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from bdr.records.reader import Run
 
-RECENT = 10  # epochs that the speed is taken from
-MAIN = "main"  # the stage that most of the time goes to
-STEADY = 3  # epochs before there is one: the median of three is none that had to compile first
+RECENT = 10  # epochs from which the speed is taken
+MAIN = "main"  # the stage that takes most of the time
+STEADY = 3  # epochs needed for a speed: of three, the median is not the one that had to compile first
 
 
 class Work(NamedTuple):
-    """Images that have passed through training, all that will, and seconds for the rest: None while that is unknown."""
+    """Images trained on so far, images in all, and seconds for the rest (None while that is unknown)."""
 
     done: int
     total: int
@@ -27,7 +27,7 @@ class Work(NamedTuple):
 
 
 def work_of(run: Run) -> Work | None:
-    """By what the run planned before it began; None for records that do not say."""
+    """How much of a run's planned work is done; None if its records do not have the plan."""
     planned = run.info.get("work")
     if not planned:
         return None
@@ -38,14 +38,14 @@ def work_of(run: Run) -> Work | None:
 
 
 def epochs_of(run: Run, phase: int, stage: str) -> int:
-    """How many a stage has; 0 where a run does not say."""
+    """The number of epochs that a stage has; 0 if the run does not record it."""
     planned = run.info.get("work") or []
     stages = planned[phase] if phase < len(planned) else []
     return next((each["epochs"] for each in stages if each["stage"] == stage), 0)
 
 
 def images_of(stage: dict[str, Any]) -> int:
-    """That pass through training in all epochs of a stage as it is planned."""
+    """The images trained on in all epochs of a planned stage."""
     images: int = stage["images"] * stage["epochs"]
     return images
 
@@ -55,24 +55,24 @@ def images_of_phases(planned: list[list[dict[str, Any]]]) -> int:
 
 
 def images_done(run: Run, planned: list[list[dict[str, Any]]]) -> int:
-    """Those of phases that are over, and of the epochs since."""
+    """The images of the phases that are over and of the epochs since."""
     now = len(run.phases)
     trained = Counter(line.get("stage") for line in run.epochs if line["phase"] == now)
     done = images_of_phases(planned[:now])
     for stage in planned[now] if now < len(planned) else []:
         epochs = min(stage["epochs"], trained[stage["stage"]])
-        trained[stage["stage"]] -= epochs  # two stages may have one name
+        trained[stage["stage"]] -= epochs  # two stages may have the same name
         done += epochs * stage["images"]
     return done
 
 
 def stages_planned(planned: list[list[dict[str, Any]]]) -> set[str]:
-    """By name; what alternates with a stage is in no plan."""
+    """The names of all planned stages; a stage that alternates with another is in no plan."""
     return {stage["stage"] for stages in planned for stage in stages}
 
 
 def epochs_told(lines: Iterable[dict[str, Any]], stages: set[str]) -> list[tuple[float, float]]:
-    """Images and seconds of each epoch of these stages; other lines are turns between them."""
+    """Images and seconds of each epoch of these stages; the time of alternating stages is added to them."""
     told: list[tuple[float, float]] = []
     for line in lines:
         seconds, speed = line.get("seconds"), line.get("images_per_second")
@@ -86,16 +86,16 @@ def epochs_told(lines: Iterable[dict[str, Any]], stages: set[str]) -> list[tuple
 
 
 def add_turn(epochs: list[tuple[float, float]], seconds: float) -> None:
-    """What alternates with a stage took so long after its last epoch: that counts, its images do not."""
+    """Add the seconds of an alternating stage to the last epoch; its images do not count."""
     if epochs:
         images, before = epochs[-1]
         epochs[-1] = images, before + seconds
 
 
 def seconds_an_image(epochs: Sequence[tuple[float, float]]) -> float | None:
-    """By the last epochs, of which images and seconds are given; None while there are too few.
+    """Seconds an image, from the last of these epochs (images, seconds); None while there are too few.
 
-    Their median: the first epoch of a stage, and the first after a stop, may take a hundred times as long as others.
+    It is their median: the first epoch of a stage, or after a stop, may take a hundred times as long as others.
     """
     recent = [seconds / images for images, seconds in epochs[-RECENT:] if images]
     return median(recent) if len(recent) >= STEADY else None

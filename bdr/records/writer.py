@@ -1,4 +1,4 @@
-"""Writes a run directory."""
+"""Writing a run directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bdr.records.reader import (
 )
 from bdr.records.steps import ANALYSIS, EVERY_SERIES, STEPS, Series
 
-DIGITS = 7  # of the numbers of an epoch: what float32 has; seventeen would fill megabytes with noise
+DIGITS = 7  # significant digits in epochs.jsonl: as many as float32 has; seventeen would be megabytes of noise
 
 
 def _smallest(ids: np.ndarray) -> np.ndarray:
@@ -39,7 +39,7 @@ def _smallest(ids: np.ndarray) -> np.ndarray:
 
 
 def _rounded(value: Any) -> Any:
-    """The value with its floats to the digits that mean something."""
+    """The value with its floats rounded to the digits that mean something."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -57,14 +57,14 @@ class RunWriter:
 
     @classmethod
     def alone(cls, path: Path) -> RunWriter:
-        """The only writer of a run until it is closed; a folder that another process trains in is refused."""
+        """A writer that is the only one until it is closed; raises if another process trains in the folder."""
         writer = cls(path)
         writer.lock = Lock(writer.path)
         return writer
 
     @classmethod
     def create(cls, path: Path, info: dict[str, Any]) -> RunWriter:
-        """Begin a run in a new folder, or begin the very same run anew; other folders are refused."""
+        """Begin a run in a new folder, or the same run anew in its own; raises for any other folder."""
         path = Path(path)
         refuse_others(path, info)
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -79,12 +79,12 @@ class RunWriter:
 
     @contextmanager
     def withdrawn_on_failure(self) -> Iterator[None]:
-        """Inside, whatever ends the run leaves the disk as it was: nothing has been trained, and nothing is lost."""
+        """Remove what was written if the block raises: nothing has been trained by then, so nothing is lost."""
         try:
             yield
         except BaseException:
             self.close()
-            with suppress(OSError):  # what others have put there is theirs
+            with suppress(OSError):  # a folder in which others have put something stays
                 for name in ("run.json", "log.txt"):
                     (self.path / name).unlink(missing_ok=True)
                 for folder in self.made:
@@ -100,12 +100,15 @@ class RunWriter:
             raise
 
     def close(self) -> None:
-        """Lets others train in the folder."""
+        """Release the lock, so that others may train in the folder."""
         if self.lock is not None:
             self.lock.release()
 
     def lost(self, offsets: dict[str, int]) -> str:
-        """What is missing of the records that were made before a checkpoint; of a run that was done, any line."""
+        """Say which records from before a checkpoint are missing; empty if all are there.
+
+        Without a checkpoint (no offsets), a run that is done counts as damaged.
+        """
         for name in LINES:
             if missing := _shortage(self.path / name, _size(self.path / name), offsets.get(name, 0)):
                 return missing
@@ -126,12 +129,12 @@ class RunWriter:
             return str(error)
 
     def refuse_lost(self, offsets: dict[str, int]) -> None:
-        """Before anything is cut off: the rest of the records is worth keeping."""
+        """Raise if records are missing; called before anything is cut off, as the other records are worth keeping."""
         if missing := self.lost(offsets):
             raise BdrError(f"{missing}; put back a copy of the file, or {train_anew(self.path)}")
 
     def cut_back(self, offsets: dict[str, int]) -> None:
-        """To where a checkpoint stands: whatever was recorded after it, or left half-written, is cut off."""
+        """Cut the records back to a checkpoint: whatever is later, or half-written, is removed."""
         with writing(self.path):
             for left in (self.path / "DONE", *self.path.glob("*.partial")):
                 left.unlink(missing_ok=True)
@@ -142,12 +145,12 @@ class RunWriter:
             self._remove_phases_after(len(json_lines(self.path / "phases.jsonl")))
 
     def begins_anew_with(self, own_code: dict[str, str], library: str) -> None:
-        """Record what code trains all of it, whatever another attempt had, of which nothing is left."""
+        """Record the code that trains the whole run, in place of what an earlier attempt recorded."""
         info = begun_with(read_info(self.path), own_code, library)
         write_atomically(self.path / "run.json", to_json(info, indent=2))
 
     def goes_on_with(self, own_code: dict[str, str], library: str, phase: int) -> list[str]:
-        """Record what code trains from this phase on, and say where one's own, or the library, is not what it was."""
+        """Record the code that trains from this phase on; returns a line for each part of it that has changed."""
         before = read_info(self.path)
         if (info := with_code(before, own_code, library, phase)) != before:
             write_atomically(self.path / "run.json", to_json(info, indent=2))
@@ -158,13 +161,13 @@ class RunWriter:
         return [*said, f"note: {changed}: {goes_on}"] if changed else said
 
     def moved(self, typed: str, place: str) -> None:
-        """Record where the data is now: as it was typed, and from wherever one looks."""
+        """Record where the data is now: `typed` is the path as given, `place` the absolute one."""
         info = read_info(self.path)
         info |= {"config": info["config"] | {"root": typed}, "root": place}
         write_atomically(self.path / "run.json", to_json(info, indent=2))
 
     def _unpack(self, series: Series, size: int) -> None:
-        """A run that finished has packed its steps: unpack them, so that they can be cut back and grow again."""
+        """Unpack the series of a finished run, so that it can be cut back and grow again."""
         packed, rows = self.path / series.packed, self.path / series.growing
         if packed.exists() and not rows.exists() and size:
             write_atomically(rows, series.read(self.path).tobytes())
@@ -188,11 +191,11 @@ class RunWriter:
         self._append("phases.jsonl", to_json(line).encode())
 
     def steps(self, phase: int, stage: int, ce_old: np.ndarray, distillation: np.ndarray) -> None:
-        """Append a row a training step; NaN where a step has no such value."""
+        """Append a row for each training step; NaN where a step has no such value."""
         self._grow(STEPS, (phase, stage), ce_old, distillation)
 
     def analysis(self, phase: int, gradient_old: np.ndarray, gradient_new: np.ndarray, ce_new: np.ndarray) -> None:
-        """Append a row a step of a first stage; NaN where a batch has no such sample."""
+        """Append a row for each step of a first stage; NaN where a batch has no such samples."""
         self._grow(ANALYSIS, (phase,), gradient_old, gradient_new, ce_new)
 
     def _grow(self, series: Series, place: tuple[int, ...], *values: np.ndarray) -> None:
@@ -202,7 +205,7 @@ class RunWriter:
     def predictions(
         self, phase: int, labels: np.ndarray, readouts: dict[str, tuple[np.ndarray, np.ndarray]], split: str = "test"
     ) -> None:
-        """Store labels, and per readout the ids (N, 5) best first with their probabilities (N, 5)."""
+        """Store labels, and per readout the ids (N, 5), best first, with their probabilities (N, 5)."""
         arrays = {"labels": _smallest(np.asarray(labels))}
         for name, (ids, probabilities) in readouts.items():
             arrays[f"{name}_ids"] = _smallest(np.asarray(ids))
@@ -215,11 +218,11 @@ class RunWriter:
         self._place(phase_folder(self.path, phase) / "memory.json", to_json(exemplars))
 
     def exemplars(self, phase: int, told: dict[str, Any]) -> None:
-        """Store by what the exemplars, and the test images, can be told in other data."""
+        """Store what identifies the exemplars and the test images in a data set that has grown."""
         self._place(exemplars_file(self.path, phase), to_json(told))
 
     def take_over(self, run: Run) -> None:
-        """The records of all phases of a finished run as this one's first ones, marked; its models stay with it."""
+        """Copy the records of a finished run, but not its models, as this run's first phases, marked as taken over."""
         for line in run.phases:
             self._copy_phase(run.path, line["phase"])
             self.phase(line | {"taken_over": line.get("taken_over", run.fingerprint)})
@@ -230,13 +233,13 @@ class RunWriter:
                 self._append(series.growing, rows.astype("<f4").tobytes())
 
     def _copy_phase(self, path: Path, phase: int) -> None:
-        """The files of a phase of another run, but for what is of its own training images alone."""
+        """Copy the files of another run's phase, except EXEMPLARS, which describes only that run's own images."""
         for file in sorted(phase_folder(path, phase).glob("*")):
             if file.is_file() and file.name != EXEMPLARS:
                 self._place(phase_folder(self.path, phase) / file.name, read_bytes(file))
 
     def snapshots(self, phase: int, arrays: dict[str, np.ndarray]) -> None:
-        """Store what old classes looked like in the course of a phase: features, steps, labels, exemplars, classes."""
+        """Store features of old classes in the course of a phase, with their steps, labels, exemplars and classes."""
         self._place(snapshots_file(self.path, phase), to_npz(arrays))
 
     def _place(self, path: Path, content: bytes | str) -> None:
@@ -249,11 +252,11 @@ class RunWriter:
         self._append("log.txt", f"{now()} {text}\n".encode())
 
     def offsets(self) -> dict[str, int]:
-        """How long each growing file is, once it is safely on the disk: what a checkpoint keeps for `cut_back`."""
+        """The length of each growing file, synced to the disk; a checkpoint stores these for `cut_back`."""
         return {name: _synced_size(self.path / name) for name in GROWING}
 
     def finish(self) -> None:
-        """Pack the series, mark the run as done, and let go of it."""
+        """Pack the series, mark the run as done and release the lock."""
         self._pack(STEPS)
         if (self.path / ANALYSIS.growing).exists():
             self._pack(ANALYSIS)

@@ -14,14 +14,14 @@ FORMS = {"svg": "drawing", "csv": "data"}
 
 
 def chapter(groups: Sequence[Group], points: int, place: str = "") -> Html:
-    """All plots of some groups of one protocol; `place` goes before the names of their files."""
+    """All plots of groups that share one protocol; `place` is put before the names of the plot files."""
     shown = shown_groups(groups)
     made = [_part(part, place) for part in parts_of(shown, points) if part.plots or part.lost]
     return tag("div", legend(shown, len(groups)), *made, class_="chapter")
 
 
 def legend(shown: Sequence[Group], count: int) -> Html:
-    """A button a line, which hides and shows it in all plots of the chapter."""
+    """The legend: one button per line, which hides or shows that line in all plots of the chapter."""
     buttons = [
         tag("li", tag("button", key(index), group.label, type="button", aria_pressed="true", data_series=str(index)))
         for index, group in enumerate(shown)
@@ -39,7 +39,7 @@ def _part(part: Part, place: str) -> Html:
 
 
 def figure(plot: Plot, place: str = "") -> Html:
-    """A plot under its title, or that of its only group, with its files to be saved."""
+    """A plot under its title, or under the label of its only group, with buttons to save its drawing and its data."""
     caption = join(key(plot.whose[0]), plot.whose[1]) if plot.whose else plot.title
     return tag(
         "figure",

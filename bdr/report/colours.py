@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-# After Okabe and Ito, told apart under every common colour blindness and 3:1 against their page; dashes and shapes help
+# After Okabe and Ito: distinct under every common colour blindness, with a contrast of 3:1 to their page; dashes and
+# shapes help
 PALETTE = ("#0072b2", "#c75300", "#008560", "#b5518b", "#2a2f38", "#8f6100", "#00788a", "#6f4fb3")
 DARK_PALETTE = ("#56b1ea", "#f58a4b", "#35c79b", "#dd8fbd", "#eef1f4", "#e3b04b", "#5ccfe0", "#b39ae6")
-# of heat maps, from 0 to 100 percent: dark is much on both pages, so that a plot reads the same everywhere
+# Shades of heat maps, from 0 to 100 percent: dark means much on both pages, so that a plot reads the same everywhere
 SHADES = ("#f1f5f9", "#dce8f2", "#c5dbeb", "#a9cae2", "#8bb7d8", "#6ba2cb", "#3a7aac", "#286797", "#175688", "#0a4070")
-DARKER_FROM = 6  # the first of the darker ones, which light text stands on
+DARKER_FROM = 6  # index of the first shade that is dark enough for light text
 
 LIGHT_PAGE = {
     "page": "#fbfbfa",

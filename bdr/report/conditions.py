@@ -1,4 +1,4 @@
-"""What rows of one method differ in beside the plug-in itself: size, draws, further views, corrected scores."""
+"""How rows of one method differ apart from the plug-in itself: size, draws, further views, corrected scores."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ DRAWS = {"all": "all images", "uniform": "classes equally often", "rarest": "as 
 
 
 class Conditions(NamedTuple):
-    """What the records of a row say; None, or nothing, where they do not."""
+    """The conditions that the records of a row state; None or empty where they do not state them."""
 
-    parameters: int | None  # at the end
-    draws: dict[str, str]  # of each stage after the first phase, by its name
-    views: int | None  # further ones of every image, after the first phase
-    corrected_by: list[str]  # plug-ins that have a say in the scores when they are read
+    parameters: int | None  # at the end of a run
+    draws: dict[str, str]  # the draw of each stage after the first phase, by the stage's name
+    views: int | None  # further views of every image, after the first phase
+    corrected_by: list[str]  # plug-ins that correct the scores when they are read
 
 
 def conditions_of(group: Group) -> Conditions:
-    """Of all runs together: some may be older than what is asked."""
+    """The conditions of a row, collected from all its runs, since older records may lack some of them."""
     stages = [stage for run in group.runs for stages in (run.info.get("work") or [])[1:] for stage in stages]
     views = [stage["views"] for stage in stages if "views" in stage]
     return Conditions(
@@ -36,7 +36,7 @@ def conditions_of(group: Group) -> Conditions:
 
 
 def _parameters(runs: Sequence[Run]) -> int | None:
-    """The median over the runs, of which pruned ones differ; None while one is under way."""
+    """The median over the runs, since pruned networks differ in size; None while a run is unfinished."""
     if not all(run.done for run in runs):
         return None
     counts = [line["parameters"] for line in (run.phases[-1] for run in runs) if line.get("parameters") is not None]
@@ -48,7 +48,7 @@ def as_facts(group: Group) -> dict[str, Any]:
 
 
 def condition_notes(groups: Sequence[Group], references: Sequence[Group | None]) -> list[str]:
-    """A sentence for each row that differs from what it is compared with in more than its loss."""
+    """One sentence for each row that differs in more than its loss from the row of its method it is compared with."""
     return [
         f"{group.label} differs from {base.label} in more than its loss: {'; '.join(told)}."
         for group, base in zip(groups, references, strict=True)

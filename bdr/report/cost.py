@@ -1,4 +1,4 @@
-"""Speed and cost: what a method takes, on which device, and how large its network gets."""
+"""Speed and cost: how long a method takes, on which device, and how large its network gets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEADER = [
 
 
 def cost(groups: list[Group]) -> Html:
-    """A table a protocol, a row a method."""
+    """One table per protocol, with one row per method."""
     sheets = [
         Sheet("Speed and cost", HEADER, [_row(group) for group in each], texts=(0, 6, 7))
         for each in by_protocol(groups)
@@ -49,7 +49,7 @@ def _row(group: Group) -> list[str]:
 
 
 def median(values: Iterable[float | None]) -> float | None:
-    """Of those that there are; None without any."""
+    """The median of the values that are not None; None if there are none."""
     found = [value for value in values if value is not None]
     return float(np.median(found)) if found else None
 
@@ -59,7 +59,7 @@ def _seconds(run: Run) -> float | None:
 
 
 def images_per_second(run: Run) -> float | None:
-    """The median over epochs of later phases: the first epoch of a run compiles and warms up."""
+    """The median over epochs after the first phase, or else over all: a run's first epoch compiles and warms up."""
     later = [line.get("images_per_second") for line in run.epochs if line.get("phase")]
     return median(later or [line.get("images_per_second") for line in run.epochs])
 

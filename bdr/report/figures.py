@@ -14,11 +14,11 @@ from bdr.report.plots import Plot
 from bdr.report.protocols import file_name
 from bdr.report.style import plot_style
 
-POINTS = 400  # of a curve: a file of its own has more room than a page
+POINTS = 400  # points of a curve: a separate file has more room than a page
 
 
 def write_figures(runs: list[Run], folder: Path, readout: str | None = None) -> list[Path]:
-    """SVG files on white, each with its data as CSV beside it: all plots of each protocol."""
+    """Write all plots of each protocol as SVG on white, each with its data as CSV beside it; return the files."""
     sharing = by_protocol(group_runs(runs, readout))
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def write_figures(runs: list[Run], folder: Path, readout: str | None = None) -> 
 
 
 def on_paper(plot: Plot) -> str:
-    """A plot that stands alone: its size, its style sheet, white below."""
+    """The plot as an SVG file that stands alone, with its size, its style sheet and a white background."""
     width, height = (f"{side:g}" for side in plot.size)
     below = tag("style", Html(plot_style())) + tag("rect", width=width, height=height, fill="#ffffff")
     svg = plot.svg.replace("</title>", f"</title>{below}", 1)

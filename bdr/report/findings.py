@@ -1,4 +1,4 @@
-"""What the numbers say, in words, at the top of the page: a finding a protocol and readout."""
+"""What the numbers say, in words, at the top of the page: one finding for each protocol and readout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bdr.report.plots.choice import has_own_settings
 from bdr.report.significance import paired_p, told_p
 from bdr.report.tables import Comparison, number
 
-# as their papers write them; any other name stays as it was typed
+# Names as their papers write them; any other name stays as it was typed
 NAMES = {
     "aanet": "AANet",
     "bcl": "BCL",
@@ -46,7 +46,7 @@ CHANGES = {"last": "last", "forgetting_max": "forgetting", "destruction_peak": "
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the comparison, with the line that it is compared with."""
+    """A row of the comparison, with the row that it is compared with."""
 
     group: Group
     values: dict[str, OverSeeds]
@@ -64,7 +64,7 @@ class Row:
 
 
 def proper(label: str) -> str:
-    """`UCIR+CwD+BDR` for ucir+cwd+bdr; settings stay as they are."""
+    """A label with names as in their papers, `UCIR+CwD+BDR` for ucir+cwd+bdr; settings stay as they are."""
     title, *rest = label.split()
     return " ".join(["+".join(NAMES.get(part, part) for part in title.split("+")), *rest])
 
@@ -75,10 +75,11 @@ def rows_of(comparison: Comparison, protocol: str) -> list[Row]:
 
 
 def chosen(rows: Sequence[Row]) -> Row:
-    """The best without settings of its own, since of many one is best by luck; of two, the one built on the other.
+    """The row that the finding is about: the best without settings of its own, as one of many variants is best by luck.
 
-    Where all of a method have settings, those of it that have a gain: it is over a row of the same ones. A method that
-    was trained in one way alone names no settings, and is no plainer than another for that.
+    If all rows of a method have settings, its rows with a gain take part, since a gain is over a row with the same
+    settings. This is decided for each method alone: one that was trained in only one way names no settings, which makes
+    it no plainer than another. If two rows remain, the one that is built on the other is chosen.
     """
     of_method: dict[str, list[Row]] = {}
     for row in rows:
@@ -89,20 +90,20 @@ def chosen(rows: Sequence[Row]) -> Row:
 
 
 def eligible(rows: Sequence[Row]) -> list[Row]:
-    """Of one method: the rows without settings of their own, else those with a gain, else all."""
+    """From the rows of one method, those without settings of their own, else those with a gain, else all."""
     plain = [row for row in rows if not has_own_settings(row.group)]
     return plain or [row for row in rows if row.gain] or list(rows)
 
 
 def findings(comparison: Comparison) -> Html:
-    """A list of findings, for each protocol one; where its rows differ in their readouts, one for each of these."""
+    """A list with one finding per protocol, or one per readout if the rows of a protocol differ in their readouts."""
     protocols = list(dict.fromkeys(group.protocol for group in comparison.groups))
     found = [_finding(*part) for protocol in protocols for part in parted(rows_of(comparison, protocol), protocol)]
     return tag("ul", *found, class_="findings")
 
 
 def parted(rows: Sequence[Row], protocol: str) -> list[tuple[list[Row], str]]:
-    """Rows that may be held against each other, and what they have in common: a better readout is no better method."""
+    """Rows grouped by readout, each group with a name for what it shares: a better readout is not a better method."""
     readouts = list(dict.fromkeys(row.group.told_readout for row in rows))
     if len(readouts) == 1:
         return [(list(rows), protocol)]
@@ -117,20 +118,20 @@ def _finding(rows: Sequence[Row], where: str) -> Html:
 
 
 def headline(row: Row, rows: Sequence[Row]) -> Html:
-    """`UCIR+CwD+BDR: 68.84, +2.10 over UCIR+CwD`"""
+    """The headline of a finding: `UCIR+CwD+BDR: 68.84, +2.10 over UCIR+CwD`"""
     start = f"{proper(row.group.label)}: {number(row.average)}"
     if row.gain and row.base and row.gain.mean is not None:
         worse = row.gain.mean < 0
         amount = tag("b", number(row.gain.mean, sign=True), **({"class_": "worse"} if worse else {}))
         return join(f"{start}, ", amount, f" {'against' if worse else 'over'} {proper(row.base.label)}")
     best = len(rows) > 1 and max(rows, key=lambda each: each.average) is row
-    # a row that was trained longer than another of its method, or set otherwise, wins nothing
+    # a row that was trained longer than another of its method, or with other settings, has not won
     fair = all_alike([each.group for each in rows])
     return join(f"{start}, the highest of {len(rows)} methods" if best and fair else start)
 
 
 def evidence(row: Row) -> str:
-    """How many seeds stand behind it, and what moved with it."""
+    """The text below a headline: how many seeds support it, and what else changed with the gain."""
     phases = len(row.group.runs[0].phases)
     sentences = [f"Average accuracy over {phases} {'phase' if phases == 1 else 'phases'}, {_seeds(row)}."]
     if changes := _changes(row):

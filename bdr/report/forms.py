@@ -1,4 +1,4 @@
-"""Comparisons and single runs as text that goes elsewhere: LaTeX, Markdown, CSV, JSON, plain text."""
+"""Comparisons and single runs as text for use elsewhere: LaTeX, Markdown, CSV, JSON, plain text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIGITS = 4  # two more than a table shows: enough to calculate with
 
 
 def form_of(file: Path | None, forms: Collection[str], usual: str) -> str:
-    """As the name of the file ends; the usual form where there is none."""
+    """The form that the ending of the file stands for; `usual` if there is no file or no ending."""
     if file is None or not file.suffix:
         return usual
     endings = {suffix: form for suffix, form in SUFFIXES.items() if form in forms}
@@ -45,7 +45,7 @@ def comparison_as(form: str, comparison: Comparison) -> str:
 
 
 def run_as(form: str, run: Run, readout: str | None) -> str:
-    """A row a phase."""
+    """One run as text in this form, with one row per phase."""
     if form == "csv":
         told = readout or run.told_readout()
         return as_csv([_phase_row(line, told) for line in run.phases])
@@ -53,7 +53,7 @@ def run_as(form: str, run: Run, readout: str | None) -> str:
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Numbers bare, nothing where there is none."""
+    """The rows as CSV, with numbers as they are and empty cells for missing ones."""
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""Runs from folders that may hold anything: what cannot be read is named and left out, never the end of it all."""
+"""Runs from folders that may hold anything: what cannot be read is left out with a warning and stops nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 def gather(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], list[str]]:
-    """The runs at and below the given folders, in the order in which these were named, and a warning for each other.
+    """The runs at and below the given folders, in the order of these folders, and warnings about what was skipped.
 
-    With `begun`, also those that have no finished phase yet.
+    With `begun`, runs that have no finished phase yet are included.
     """
     found: dict[Path, Run] = {}
     skipped: list[str] = []
@@ -32,19 +32,19 @@ def gather(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], list[
 
 
 def parted(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """Runs that can be looked at, and a warning for each that is JSON but no record of ours."""
+    """The runs that can be reported, and a warning for each one that is JSON but not a record that bdr wrote."""
     reasons = [what_is_wrong(run) for run in runs]
     whole = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
     return whole, [f"skipped {run.path}: {reason}" for run, reason in zip(runs, reasons, strict=True) if reason]
 
 
 def what_is_wrong(run: Run) -> str | None:
-    """None where its numbers can be summed up; a program of another kind may also write a run.json."""
+    """Why a run cannot be summarised, or None if it can: other programs may also write a run.json."""
     if not run.title.strip():
         return "it has no title"
     try:
         natural_order(run)
-        if run.phases:  # there is nothing to sum up before the first
+        if run.phases:  # before the first phase there is nothing to summarise
             summary(run, run.told_readout())
             run_sheet(run)
     except MALFORMED as error:

@@ -23,47 +23,47 @@ from bdr.report.protocols import (
 from bdr.report.training import method_of, training_apart
 
 Thing = TypeVar("Thing")
-MOST_NAMED = 5  # a note that would name as many methods says how many they are instead
+MOST_NAMED = 5  # a note that would name this many methods gives their number instead
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one method, a seed each, under the name they have in tables and plots of their protocol."""
+    """Runs of one method, one per seed, under the name that they have in tables and plots of their protocol."""
 
     label: str
     runs: list[Run]
     summaries: list[dict[str, Any]]
-    protocol: str = ""  # in few words, the same for all groups under it
-    readout: str | None = None  # the one that was asked for; each run's own if none was
-    repeated: dict[Path, Run] = field(default_factory=dict)  # what is here instead of a run made before, by its path
+    protocol: str = ""  # its short title, the same for all groups under it
+    readout: str | None = None  # the one that was asked for; None stands for each run's own
+    repeated: dict[Path, Run] = field(default_factory=dict)  # by the path of an earlier run, the one that replaced it
 
     @property
     def told_best(self) -> Run:
-        """The run that says most of what all were made with: the first one that has its settings written out."""
+        """The run that records most of what all were made with: the first that has its settings written out."""
         return next((run for run in self.runs if run.info.get("settings")), self.runs[0])
 
     @property
     def told_readout(self) -> str:
-        """The readout that its numbers are of."""
+        """The readout that the group's numbers are from."""
         return self.readout or self.runs[0].told_readout()
 
     @property
     def name(self) -> str:
-        """The label without the readout that it names where rows of its table differ in it."""
+        """The label without its readout, which labels name in some tables (see `readouts_named`)."""
         return self.label.replace(f" ({self.told_readout})", "", 1)
 
     def by_seed(self) -> dict[Hashable, dict[str, Any]]:
-        """Summaries by what makes two runs of different methods a pair: the seed and the class order."""
+        """Summaries by seed and class order, in which two runs of different methods must agree to be a pair."""
         return {seed_and_order(run): each for run, each in zip(self.runs, self.summaries, strict=True)}
 
     def of_seeds(self, seeds: Collection[Hashable]) -> Group:
-        """Its runs of these seeds alone."""
+        """The group with only its runs of these seeds."""
         places = [place for place, seed in enumerate(self.by_seed()) if seed in seeds]
         runs, summaries = [self.runs[place] for place in places], [self.summaries[place] for place in places]
         return replace(self, runs=runs, summaries=summaries)
 
     def per_phase(self, key: str) -> list[list[float]]:
-        """A fact of the lines of phases.jsonl, such as accuracy_old: for each run a value a phase, NaN for none."""
+        """For each run, a value per phase of a key of phases.jsonl, such as accuracy_old; NaN where there is none."""
         return [[_value(line, key, self.readout or run.told_readout()) for line in run.phases] for run in self.runs]
 
 
@@ -84,26 +84,26 @@ def _partition(things: list[Thing], key: Callable[[Thing], Hashable]) -> list[li
 
 
 def _alike(runs: list[Run]) -> list[list[Run]]:
-    """Runs of one title and protocol, apart where they differ in more than seed and class order."""
+    """Split runs of one title and protocol into lists that differ in nothing but seed and class order."""
     parts = []
     made_with = {run.path: one_text(mine) for run, mine in zip(runs, settings_in_full(runs), strict=True)}
     for same in _partition(runs, lambda run: made_with[run.path]):
-        # two class orders of one's own may go by one name; a fingerprint would tell more than them apart: it is
-        # made of fields, and stages may have got one between two seeds of a table
+        # Two class orders of the user's own may have the same name, so the orders themselves are compared. Fingerprints
+        # would separate too much: they cover all fields, and stages may have gained one between two seeds of a table.
         parts += [same] if differences(same) else _partition(same, lambda run: str(run.info.get("order")))
     return parts
 
 
 def _one_a_seed(runs: list[Run]) -> list[Run]:
-    """A seed counts once: of runs that were repeated, the one made last."""
+    """One run per seed and class order: of repeated runs, the one made last."""
     ordered = sorted(runs, key=lambda run: str(run.info.get("created") or ""))
     return list({seed_and_order(run): run for run in ordered}.values())
 
 
 def of_common_seeds(groups: Sequence[Group]) -> tuple[list[Group], int]:
-    """Groups of the seeds that all have, and how many runs of others were left out; as they are where none is common.
+    """The groups cut to the seeds that all of them have, and how many runs were left out; unchanged if none is common.
 
-    What is compared over different seeds may differ by these alone.
+    Groups that are compared over different seeds may differ because of these alone.
     """
     seeds = [set(group.by_seed()) for group in groups]
     common = set.intersection(*seeds)
@@ -113,7 +113,7 @@ def of_common_seeds(groups: Sequence[Group]) -> tuple[list[Group], int]:
 
 
 def group_runs(runs: list[Run], readout: str | None = None) -> list[Group]:
-    """Groups in order of first appearance, those of a protocol together; finished runs only, unless none is."""
+    """Groups in order of first appearance, those of a protocol together; of finished runs only, if there are any."""
     finished = [run for run in runs if run.done] or runs
     sharing = _partition(finished, protocol_key)
     titles = protocol_titles([comparable[0] for comparable in sharing])
@@ -143,7 +143,7 @@ def _group(label: str, runs: list[Run], protocol: str, readout: str | None) -> G
 
 
 def by_protocol(groups: list[Group]) -> list[list[Group]]:
-    """The groups of each protocol: only they are compared with each other."""
+    """The groups of each protocol; only groups of the same protocol are compared."""
     return _partition(groups, lambda group: group.protocol)
 
 
@@ -163,8 +163,8 @@ def protocol_notes(groups: list[Group], runs: list[Run]) -> list[str]:
 
 
 def _code_notes(groups: list[Group]) -> list[str]:
-    """A module of one's own that was changed between runs makes methods of one name that are others."""
-    seeds: dict[str, dict[str, dict[str, list[int]]]] = {}  # by module, its version, and row
+    """Notes on the user's own modules that changed between runs: then one name stands for different methods."""
+    seeds: dict[str, dict[str, dict[str, list[int]]]] = {}  # by module, version and row
     for group in groups:
         for run in group.runs:
             for module, version in (trained_last(run.info, OWN) or {}).items():
@@ -179,7 +179,7 @@ def _code_notes(groups: list[Group]) -> list[str]:
 
 
 def _seeds_of(rows: dict[str, list[int]]) -> str:
-    """`mm:M (seeds 1, 2)`"""
+    """Labels of rows with their seeds: `mm:M (seeds 1, 2)`"""
     told = {label: ", ".join(map(str, seeds)) for label, seeds in rows.items()}
     return ", ".join(f"{label} (seed{'s' if ',' in seeds else ''} {seeds})" for label, seeds in told.items())
 
@@ -199,7 +199,7 @@ def _protocol_note(groups: list[Group]) -> str:
 
 
 def _training_note(groups: list[Group]) -> list[str]:
-    """Methods of one table may train in their own ways; who compares them should know."""
+    """A note for readers who compare methods of one table that were not trained alike."""
     several = [each for each in by_protocol(groups) if len({method_of(group.runs[0]) for group in each}) > 1]
     own = [differences([group.runs[0] for group in comparable]) for comparable in several]
     different = [words for fact, words in TRAINING.items() if any(fact in each for each in own)]
@@ -235,7 +235,7 @@ def _progress(run: Run) -> str:
 
 
 def _left_out(run: Run, instead: Run | None) -> str:
-    """By its path: runs of one seed are often called the same, in folders of their own."""
+    """A note on a run that was left out, with its path: runs in different folders often have the same name."""
     again = f"the same seed was run again later, in {instead.path}, which is counted" if instead else None
     return f"Left out: {run.path} of {run.title}, {again or f'not finished ({_progress(run)})'}."
 

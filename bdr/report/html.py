@@ -1,4 +1,4 @@
-"""HTML that cannot forget to escape: text becomes HTML only through `tag`."""
+"""HTML in which escaping cannot be forgotten: text becomes HTML only through `tag` and `join`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Html(str):
 
 
 VOID = {"meta", "link", "br", "hr", "wbr"}
-SHAPES = {"path", "rect"}  # of SVG, closed in themselves where nothing is inside: a plot has hundreds
+SHAPES = {"path", "rect"}  # SVG elements that close themselves if they are empty: a plot has hundreds
 
 
 def tag(name: str, /, *children: str, **attributes: str) -> Html:
-    """An element; children that are not Html are escaped; `class_` stands for class, `_` for `-`."""
+    """An element. Children that are not Html are escaped; in names of attributes, `class_` is class and `_` is `-`."""
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     opened = name + "".join(f' {key}="{escape(value)}"' for key, value in named.items())
     if name in SHAPES and not children:
@@ -27,7 +27,7 @@ def tag(name: str, /, *children: str, **attributes: str) -> Html:
 
 
 def join(*children: str) -> Html:
-    """Children one after the other, escaped where they are not Html."""
+    """The children joined together, escaped unless they are Html."""
     return Html("".join(child if isinstance(child, Html) else escape(child) for child in children))
 
 
@@ -43,19 +43,19 @@ def facts(pairs: dict[str, object]) -> Html:
 
 
 def _cell(text: str) -> Html:
-    """A cell; the spread after a mean is set smaller, since the mean is what is compared."""
+    """The content of a cell; the spread after a mean is set smaller, since it is the means that are compared."""
     value, sign, spread = text.partition(" ± ")
     return join(value, tag("small", f" ±\u2009{spread}")) if sign else join(text)
 
 
 def breakable(name: str) -> Html:
-    """A name that may go on in the next line after a plus, and nowhere inside a word."""
+    """A name that may break after a plus, but nowhere inside a word."""
     first, *others = name.split("+")
     return join(first, *(join("+", tag("wbr"), part) for part in others))
 
 
 def table(sheet: Sheet, marks: list[Html] | None = None, sortable: bool = True) -> Html:
-    """A table that scrolls by itself on a narrow screen; marks stand before the names in its first column."""
+    """A table that scrolls by itself on a narrow screen; `marks` are put before the names in its first column."""
     head = tag("tr", *(_heading(name, column in sheet.texts, sortable) for column, name in enumerate(sheet.header)))
     keys = marks or [Html("")] * len(sheet.rows)
     rows = [_row(row, mark, sheet.texts) for row, mark in zip(sheet.rows, keys, strict=True)]

@@ -1,4 +1,4 @@
-"""What rows are called: the title, with the settings that tell a row from others of its method."""
+"""The names of rows: the title, with the settings that distinguish a row from others of its method."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bdr.report.defaults import has_part_of, settings_in_full, written_out
 from bdr.report.protocols import one_text
 from bdr.report.training import STAGE, training_told
 
-USUAL = "cnn"  # readout of most methods
+USUAL = "cnn"  # the readout of most methods
 
 
 def labelled(parts: list[list[Run]], with_readout: bool, of_method: Sequence[Run]) -> list[tuple[str, list[Run]]]:
-    """The runs of each row under its name; `of_method` are those of all rows of the method, with whatever plug-ins."""
+    """The name and the runs of each row; `of_method` are the runs of all rows of the method, with any plug-ins."""
     told = settings_told(of_method)
     named = [[f"{name}={value}" for name, value in told[part[0].path].items()] for part in parts]
     labels = [" ".join([titled(part[0], with_readout), *settings]) for part, settings in zip(parts, named, strict=True)]
@@ -26,19 +26,19 @@ def labelled(parts: list[list[Run]], with_readout: bool, of_method: Sequence[Run
 
 
 def titled(run: Run, with_readout: bool) -> str:
-    """`icarl`, or `icarl (nme)`"""
+    """The title of a run, `icarl`, or with its readout, `icarl (nme)`"""
     return f"{run.title} ({run.told_readout()})" if with_readout else run.title
 
 
 def readouts_named(comparable: Sequence[Run], asked: str | None) -> bool:
-    """Whether rows of a table name their readouts: where one is not the usual one, and nobody asked for it."""
+    """Whether rows of a table name their readouts: if no readout was asked for and one is not the usual one."""
     return asked is None and any(run.told_readout() != USUAL for run in comparable)
 
 
 def settings_told(runs: Sequence[Run]) -> dict[Path, dict[str, Any]]:
-    """Of each run the settings that not all runs with the same part share.
+    """For each run, by its path, the settings that not all runs with the same part share.
 
-    A default is not named, unless it has changed, or rows with other plug-ins have other values throughout.
+    A default is named only if it has changed, or if no value of the setting is common to the rows of all titles.
     """
     given, full = written_out(runs), settings_in_full(runs)
     of_parts = {name for mine in given for name in mine if not name.startswith(STAGE)}
@@ -55,7 +55,7 @@ def settings_told(runs: Sequence[Run]) -> dict[Path, dict[str, Any]]:
 
 
 def values_in_common(name: str, runs: Sequence[Run], settings: Sequence[dict[str, Any]]) -> set[str]:
-    """The values that a setting has in rows of every title that has its part."""
+    """The values of a setting that occur under every title that has its part."""
     every: dict[str, list[int]] = {}
     for place, run in enumerate(runs):
         every.setdefault(run.title, []).append(place)
@@ -64,6 +64,6 @@ def values_in_common(name: str, runs: Sequence[Run], settings: Sequence[dict[str
 
 
 def values_of(name: str, runs: Sequence[Run], settings: Sequence[dict[str, Any]]) -> set[str]:
-    """What a setting is in runs that have its part; none in those that do not say is a value too."""
+    """The values of a setting in the runs that have its part; a missing value counts as one, too."""
     pairs = zip(runs, settings, strict=True)
     return {one_text({name: mine.get(name)}) for run, mine in pairs if has_part_of(run, name)}

@@ -1,4 +1,4 @@
-"""Tables as LaTeX: booktabs, a float, notes below it."""
+"""Tables as LaTeX: floats with booktabs, and notes below the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPECIAL = {
     "<": "$<$",
     ">": "$>$",
     "|": r"\textbar{}",
-    "[": "{[}",  # at the beginning of a row it would be taken for an option of the line before
+    "[": "{[}",  # at the beginning of a row, LaTeX would take it for an option of the line before
     "*": "{*}",
     "±": r"$\pm$",
     "−": "$-$",  # noqa: RUF001
@@ -24,8 +24,8 @@ SPECIAL = {
     "β": r"$\beta$",
     "✓": r"$\surd$",
 }
-TWO_HYPHENS = "-{}-"  # of an option's name, which would be set as a dash
-WIDE = 4  # columns of numbers; more are set across the page and scaled to it
+TWO_HYPHENS = "-{}-"  # in the name of an option; plain hyphens would be set as a dash
+WIDE = 4  # columns of numbers; a table with more spans the page and is scaled to it
 
 
 def escaped(text: str) -> str:
@@ -60,7 +60,7 @@ def row(cells: Sequence[str]) -> str:
 
 
 def as_latex(sheet: Sheet) -> str:
-    """A sheet as a float that is named after its title."""
+    """The sheet as a float whose caption and label are made from its title."""
     columns = "".join("l" if column in sheet.texts else "r" for column in range(len(sheet.header)))
     tabular = [
         f"\\begin{{tabular}}{{{columns}}}",

@@ -1,4 +1,4 @@
-"""One self-contained page about a set of runs: it asks nothing of any network, and reads the records alone."""
+"""One self-contained page about a set of runs, made from their records alone; it loads nothing from any network."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bdr.report.style import head_style
 from bdr.report.tables import compare
 from bdr.version import __version__
 
-MOST_OPEN = 3  # chapters; more are folded, so that a page of many protocols opens at once
-ALL_POINTS = 16_000  # of all long curves together: a page of a hundred runs stays below 2 MB
-LEAST_POINTS, MOST_POINTS = 40, 240  # of one curve
+MOST_OPEN = 3  # chapters; further ones are folded, so that a page with many protocols opens at once
+ALL_POINTS = 16_000  # points of all long curves together: a page of a hundred runs stays below 2 MB
+LEAST_POINTS, MOST_POINTS = 40, 240  # points of one curve
 
 
 def write_page(
@@ -83,7 +83,7 @@ def _heading(groups: list[Group], title: str) -> Html:
 
 
 def _bar() -> Html:
-    """Where to go on the page, and the switch between light and dark."""
+    """The bar with links to the parts of the page, and the switch between light and dark."""
     names = {
         "results": "Results",
         "plots": "Curves",
@@ -114,7 +114,7 @@ def _folded(groups: list[Group], number: int, points: int) -> Html:
 
 
 def points_of_a_curve(groups: list[Group]) -> int:
-    """As many as a page of so many curves has room for; the spread over seeds takes two more lines."""
+    """How many points each curve may have on a page with this many; the spread over seeds takes two more lines."""
     drawn = [plots.shown_groups(each) for each in by_protocol(groups)]
     lines = sum(3 if len(group.runs) > 1 else 1 for each in drawn for group in each)
     return max(LEAST_POINTS, min(MOST_POINTS, ALL_POINTS // max(1, lines * 2 * MOST_PANELS)))

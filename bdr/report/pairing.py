@@ -1,4 +1,4 @@
-"""What a row of a comparison is held against, and how: over the seeds that both have."""
+"""Which row each row of a comparison is compared with, and how: over the seeds that both have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bdr.report.training import STAGE, method_of, training_apart
 
 
 def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]:
-    """For each group what it is built on, itself if there is no such row; or the wanted one of the same protocol."""
+    """For each group, the row it is built on, or itself; with `wanted`, that row of the same protocol, or None."""
     sharing = {each[0].protocol: each for each in by_protocol(groups)}
     if wanted is None:
         return [built_on(group, sharing[group.protocol]) or group for group in groups]
@@ -25,22 +25,22 @@ def references_of(groups: list[Group], wanted: str | None) -> list[Group | None]
 
 
 def built_on(group: Group, groups: list[Group]) -> Group | None:
-    """The row of the method with fewer of its plug-ins and nothing else apart, the last plug-in left out first.
+    """The row of the method that lacks as few of the last plug-ins as possible and differs in nothing else, or None.
 
-    A difference to any other row would be one of settings or of training, and no plug-in's.
+    The difference to any other row would be due to settings or training, not to a plug-in.
     """
     return next((other for other in with_fewer_plugins(group, groups) if not apart(group, other)), None)
 
 
 def with_fewer_plugins(group: Group, groups: list[Group]) -> list[Group]:
-    """Rows of the method with its first plug-ins, or with none: those that have most of them first."""
+    """Rows of the same method with only its first plug-ins or none; those with the most plug-ins come first."""
     method, *plugins = group.runs[0].title.split("+")
     titles = ["+".join([method, *plugins[:kept]]) for kept in reversed(range(len(plugins)))]
     return [other for title in titles for other in groups if other.runs[0].title == title]
 
 
 def apart(group: Group, other: Group) -> list[str]:
-    """The settings in which two rows differ: of the parts that both have, and of their training."""
+    """The settings in which two rows differ: those of parts that both have, and those of their training."""
     one, two = group.told_best, other.told_best
     mine, theirs = settings_in_full([one, two])
     shared = [name for name in {**mine, **theirs} if has_part_of(one, name) and has_part_of(two, name)]
@@ -49,13 +49,13 @@ def apart(group: Group, other: Group) -> list[str]:
 
 
 def all_alike(groups: Sequence[Group]) -> bool:
-    """Whether rows of the same method have nothing apart but their plug-ins."""
+    """Whether rows of the same method differ in nothing but their plug-ins."""
     pairs = itertools.combinations(groups, 2)
     return not any(apart(one, two) for one, two in pairs if method_of(one.runs[0]) == method_of(two.runs[0]))
 
 
 def unpaired_notes(groups: list[Group], references: Sequence[Group | None]) -> list[str]:
-    """Which rows have no gain although there are rows without their plug-ins, and in what these differ."""
+    """Notes on rows that have no gain although rows with fewer plug-ins exist, and on how these differ."""
     sharing = {each[0].protocol: each for each in by_protocol(groups)}
     alone = [group for group, base in zip(groups, references, strict=True) if base is group]
     nearest = [(group, found) for group in alone if (found := nearest_to(group, sharing[group.protocol]))]
@@ -69,7 +69,7 @@ def unpaired_notes(groups: list[Group], references: Sequence[Group | None]) -> l
 
 
 def together_notes(groups: list[Group], references: Sequence[Group | None]) -> list[str]:
-    """Which gains are of several plug-ins at once: rows without the last one alone are missing or set otherwise."""
+    """Notes on gains of several plug-ins at once: no row lacks only the last one and has the same settings."""
     told = [
         (f"The gain of {group.label} is over {base.label}", added)
         for group, base in zip(groups, references, strict=True)
@@ -81,23 +81,23 @@ def together_notes(groups: list[Group], references: Sequence[Group | None]) -> l
 
 
 def nearest_to(group: Group, groups: list[Group]) -> Group | None:
-    """The row without some of its plug-ins from which it differs in fewest settings."""
+    """Of the rows with fewer plug-ins, the one that differs in the fewest settings; None if there is no such row."""
     return min(with_fewer_plugins(group, groups), key=lambda other: len(apart(group, other)), default=None)
 
 
 def named(wanted: str, groups: list[Group]) -> Group | None:
-    """The group of this label, with its readout or without; else the only one of this method."""
+    """The group with this label, with or without the readout, else the only one with this title; None if neither."""
     of_method = [group for group in groups if group.runs[0].title == wanted]
     exact = [group for group in groups if wanted in (group.label, group.name)]
     return next(iter(exact or (of_method if len(of_method) == 1 else [])), None)
 
 
 def paired_differences(group: Group, base: Group) -> dict[str, OverSeeds]:
-    """Mean difference to the base over the seeds that both have, with its standard error in place of the spread."""
+    """For each number, the mean difference to the base over common seeds, with its standard error as the spread."""
     return {key: paired([(a[key], b[key]) for a, b in common_seeds(group, base)]) for key in SCALARS}
 
 
 def common_seeds(group: Group, base: Group) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The summaries of both, a pair for every seed that both have."""
+    """The summaries of both groups, as one pair for each seed that both have."""
     ours, theirs = group.by_seed(), base.by_seed()
     return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]

@@ -57,7 +57,7 @@ class Part:
 
 
 def parts_of(shown: Sequence[Group], points: int) -> Iterator[Part]:
-    """All parts of some groups of one protocol; some may have no plots."""
+    """All parts for groups of one protocol; a part may have no plots."""
     phases = plots.later_phases(shown)
     yield Part("Accuracy as classes arrive", READ_ACCURACY, _curves(shown, phases))
     yield from _losses(shown, phases, points)
@@ -77,7 +77,7 @@ def _curves(shown: Sequence[Group], phases: Sequence[int]) -> list[Plot]:
 
 
 def _losses(shown: Sequence[Group], phases: Sequence[int], points: int) -> Iterator[Part]:
-    """The loss on old classes, then the distillation term; the boxes are of the latter where there is one."""
+    """The loss on old classes, then the distillation term; boxes show the distillation term if it was recorded."""
     told = {"ce_old": READ_CE_OLD, "distillation": f"{READ_DISTILLATION} {terms(shown)}"}
     headings = {"ce_old": "Destruction and reconstruction", "distillation": "The distillation term"}
     recorded = {name: [phase for phase in phases if plots.has_series(shown, phase, name)] for name in headings}
@@ -90,7 +90,7 @@ def _losses(shown: Sequence[Group], phases: Sequence[int], points: int) -> Itera
 
 
 def _balance(shown: Sequence[Group], phases: Sequence[int], points: int) -> Part:
-    """Offsets where a plug-in tells of some, gradients where one was analysed."""
+    """The offsets, if a plug-in recorded any, and the ratios of gradients, if a run was analysed."""
     offsets = plots.offset_plot(shown, points)
     ratios = [plot for phase in phases if (plot := plots.ratio_plot(shown, phase, points))]
     reading = [*([READ_OFFSETS] if offsets else []), *([READ_RATIO] if ratios else [])]
@@ -99,7 +99,7 @@ def _balance(shown: Sequence[Group], phases: Sequence[int], points: int) -> Part
 
 
 def terms(groups: Sequence[Group]) -> str:
-    """Which term each method distils with."""
+    """A sentence that says which term each method distils with."""
     named = {group.label: group.runs[0].info.get("distillation") or "none" for group in groups}
     if len(named) > 1 and len(set(named.values())) == 1:
         return f"Here: {named[groups[0].label]} in all of them."

@@ -1,4 +1,4 @@
-"""Which runs share a protocol, what it is called in few words, and in which order its methods are read."""
+"""Which runs share a protocol, its short title, and the order in which its methods are listed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bdr.records.reader import by_name
 PROPER_NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 NAMED_FIRST = {"data": "{}", "base": "B{}", "step": "S{}"}
 ALWAYS_NAMED = (*NAMED_FIRST, "memory")
-# what decides a fact as a rule: where it does, a title that names those need not name the fact too
+# The facts that usually determine another one: where they do, a title that names them need not name it, too
 DECIDED_BY = {
     "phases": ("data", "base", "step"),
     "herding": ("data", "memory"),
@@ -24,36 +24,37 @@ DECIDED_BY = {
     "classes": ("data", "source"),
     "normalise": ("data", "source"),
 }
-# facts whose values are checksums and tuples: what they are about is told instead
+# Facts whose values are checksums or tuples: titles and notes name their subject instead
 IN_A_WORD = {"source": "images", "normalise": "normalisation", "weights": "weights", "extends": "extended run"}
 PYTHONS_WORDS = {"flip True": "flip", "flip False": "no flip", "brightness 0": ""}
-# how a method trains, in the words of the note that names what differs
+# Facts of a method's training, in the words of the note that names the differences
 TRAINING = {"epochs": "epochs", "batch": "batch", "optimizer": "learning rate or schedule"}
-# What the first records tell of a stage, and all since. A field that came later is told where it is not as in a plain
-# stage: which those are, a record says itself (`told_stage`). Nothing is to be added here when stages get another.
+# The fields of a stage that even the first records have. A field that was added later counts only where it differs from
+# that of a plain stage; a record names those itself (`told_stage`). Add nothing here when stages get another field.
 FIRST_FIELDS = {
     *("name", "epochs", "batch", "optimizer", "lr", "momentum", "weight_decay", "schedule", "drops", "drop", "warmup"),
     *("clip", "draw", "train", "loss"),
 }
-BEFORE_TOLD = {"alternate": None, "floor": 0.0, "repeat": 1}  # what came between, with its value in a plain stage
+# fields that were added after those, but before records had `told_stage`, with their values in a plain stage
+BEFORE_TOLD = {"alternate": None, "floor": 0.0, "repeat": 1}
 
 
 def protocol_key(run: Run) -> str:
-    """Equal for runs that can be compared."""
+    """A key that is equal for runs that can be compared."""
     facts = {fact: value for fact, value in run.protocol.items() if fact not in OF_A_METHOD and value is not None}
     return one_text(facts)
 
 
 def one_text(facts: dict[str, Any]) -> str:
-    """Equal for equal facts: 0 and 0.0 are one value, however a version writes it."""
+    """A text that is equal for equal facts: 0 and 0.0 are one value, whichever of them a version writes."""
     plain = {fact: float(value) if isinstance(value, int | float) else value for fact, value in facts.items()}
     return json.dumps(plain, sort_keys=True, default=str)
 
 
 def protocol_titles(runs: Sequence[Run]) -> list[str]:
-    """`CIFAR-100 B50 S10, 20/class` for one run of each protocol, with every further fact that tells them apart.
+    """Titles such as `CIFAR-100 B50 S10, 20/class`, for one run per protocol, with all facts that tell them apart.
 
-    Runs of other data are told apart by these, and add nothing.
+    Only runs on the same data need such facts: runs on other data are already told apart by their data.
     """
     same_data = [[other for other in runs if other.protocol.get("data") == run.protocol.get("data")] for run in runs]
     titles = [title_of(run.protocol, further_facts(others)) for run, others in zip(runs, same_data, strict=True)]
@@ -68,7 +69,7 @@ def further_facts(runs: Sequence[Run]) -> list[str]:
 
 
 def telling_facts(runs: Sequence[Run]) -> list[str]:
-    """Facts in which protocols differ, but for those that others decide as a rule."""
+    """The facts in which protocols differ, except those that follow from other facts (see `is_decided`)."""
     different = [fact for fact in differences(list(runs)) if fact not in OF_A_METHOD]
     return [fact for fact in different if fact == "data" or not is_decided(fact, runs)]
 
@@ -84,7 +85,7 @@ def title_of(facts: dict[str, Any], further: Sequence[str]) -> str:
 
 
 def cut_short(facts: dict[str, Any]) -> list[str]:
-    """`first 2 of 6 phases` where a run was told to end before all classes have come: its average is no whole run's."""
+    """`first 2 of 6 phases` if a run is to end before all classes arrive, so that its average is not a whole run's."""
     classes, base, step, phases = (facts.get(name) for name in ("classes", "base", "step", "phases"))
     if facts.get("extends") or not (classes and step and phases) or base is None:
         return []
@@ -93,13 +94,13 @@ def cut_short(facts: dict[str, Any]) -> list[str]:
 
 
 def in_words(value: Any) -> str:
-    """`pad 1, no flip` for pad 1, flip False, brightness 0"""
+    """A value in plain words: `pad 1, no flip` for pad 1, flip False, brightness 0"""
     parts = [PYTHONS_WORDS.get(part, part) for part in str(value).split(", ")]
     return ", ".join(part for part in parts if part)
 
 
 def with_place(title: str, run: Run) -> str:
-    """The title, with where the images were and what they were normalised with."""
+    """The title with the folder of the images, and with the statistics that normalise them if not the default ones."""
     config = run.info.get("config") or {}
     root, statistics = config.get("root"), config.get("statistics") or "default"
     place = [f"from {Path(root).name}"] if root else []
@@ -107,7 +108,7 @@ def with_place(title: str, run: Run) -> str:
 
 
 def numbered(titles: Sequence[str]) -> list[str]:
-    """Each once: what no words tell apart is counted."""
+    """The titles made unique: those that no words tell apart are numbered."""
     found: dict[str, int] = {}
     told = []
     for title in titles:
@@ -117,12 +118,12 @@ def numbered(titles: Sequence[str]) -> list[str]:
 
 
 def file_name(protocol: str) -> str:
-    """`cifar-100-b50-s10-20-class`"""
+    """A protocol's title as part of a file name: `cifar-100-b50-s10-20-class`"""
     return re.sub(r"[^a-z0-9.]+", "-", protocol.lower()).strip("-.")
 
 
 def is_decided(fact: str, runs: Sequence[Run]) -> bool:
-    """Runs that agree in what decides a fact as a rule agree in the fact."""
+    """Whether runs that agree in what usually determines a fact (`DECIDED_BY`, else the data) agree in the fact."""
     found: dict[str, set[str]] = {}
     for run in runs:
         deciding = [run.protocol.get(name) for name in DECIDED_BY.get(fact, ("data",))]
@@ -139,14 +140,14 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 def dotted(run: Run, settings: dict[str, Any]) -> dict[str, Any]:
     found = by_name(settings)
-    if run.protocol.get("weights"):  # a checksum says which they are, wherever the file lay and whatever was asked for
+    if run.protocol.get("weights"):  # a checksum: it identifies them wherever the file was and whatever was asked for
         for name in OF_A_FILE:
             found.pop(f"{run.protocol.get('net')}.{name}", None)
     return found
 
 
 def stage_settings(run: Run) -> dict[str, Any]:
-    """Without fields that came later and are not used: runs from before and after it are of the same settings."""
+    """The stage settings without fields that were added later and are not used: older and newer runs have the same."""
     stage = (run.info.get("config") or {}).get("stage") or {}
     told = run.info.get("told_stage")
     if told is None:
@@ -165,7 +166,7 @@ def natural_order(run: Run) -> tuple[Any, ...]:
 
 
 def rank(value: Any, sign: int = 1) -> tuple[int, float, list[str | int]]:
-    """Numbers by size, then words, with the numbers in them by size too: 5/class before 20/class."""
+    """A key that sorts numbers by size, then words, with the numbers in words by size, too: 5/class before 20/class."""
     if isinstance(value, int | float):
         return 0, sign * float(value), []
     return 1, 0.0, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(value))]

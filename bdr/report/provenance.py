@@ -26,7 +26,7 @@ def protocol(groups: list[Group]) -> Html:
 
 
 def _differences_sheet(groups: list[Group], different: list[str]) -> Sheet:
-    """A row a protocol; a row a method where all share one, and only their class orders differ."""
+    """One row per protocol, or one per method if all share one and differ in facts such as the class order alone."""
     named = [(each[0].protocol, [run for group in each for run in group.runs]) for each in by_protocol(groups)]
     if not several(groups):
         named = [(group.label, group.runs) for group in groups]
@@ -39,7 +39,7 @@ def _values(runs: Iterable[Run], fact: str) -> str:
 
 
 def classes(groups: list[Group]) -> Html:
-    """Class names a phase, once for each order of classes and way of parting them; folded."""
+    """The class names of each phase, folded, once for each class order and split into phases."""
     orders: dict[str, tuple[Group, Run]] = {}
     for group in groups:
         for run in group.runs:
@@ -90,7 +90,7 @@ def _labelled(name: str, value: Any) -> Html:
 
 
 def lines_of(value: Any, name: str = "") -> list[str]:
-    """A value in few lines: `stage.lr: 0.1`; what is empty is left out."""
+    """A nested value as lines such as `stage.lr: 0.1`; empty dictionaries are left out."""
     if isinstance(value, dict):
         return [line for key, item in value.items() for line in lines_of(item, f"{name}.{key}" if name else str(key))]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

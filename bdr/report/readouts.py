@@ -1,4 +1,4 @@
-"""By which readouts the rows of a comparison are told, and what a reader must know where these differ."""
+"""Which readouts the rows of a comparison show, and what a reader must know if these differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def readout_notes(groups: list[Group]) -> list[str]:
 
 
 def _differing_note(groups: list[Group]) -> list[str]:
-    """Numbers of different readouts may stand in one table; who compares them should know, and what to type."""
+    """A note if one table shows numbers of different readouts, with the option that sets one readout for all."""
     mixed = [group for each in by_protocol(groups) if len(_methods_by_readout(each)) > 1 for group in each]
     if not mixed:
         return []
@@ -41,13 +41,13 @@ def _counted(methods: Sequence[str]) -> str:
 
 
 def common_readouts(groups: Sequence[Group]) -> list[str]:
-    """Those by which every phase of every run was read."""
+    """The readouts by which every phase of every run was read."""
     lines = [line["accuracy"] for group in groups for run in group.runs for line in run.phases]
     return [name for name in lines[0] if all(name in line for line in lines)]
 
 
 def _far_notes(groups: Sequence[Group]) -> list[str]:
-    """For each readout the rows that it is right far more often for, at the end, than the one that they are told by."""
+    """For each readout, a note on the rows for which it is far more accurate at the end than the one shown."""
     found: dict[str, list[str]] = {}
     for group in groups:
         accuracy, told = last_accuracies(group), group.told_readout
@@ -62,7 +62,7 @@ def _far_notes(groups: Sequence[Group]) -> list[str]:
 
 
 def last_accuracies(group: Group) -> dict[str, float]:
-    """Percent after the last phase by each readout, the mean over the runs; only those that all of them have."""
+    """Accuracy after the last phase in percent, mean over the runs, for each readout that all runs have."""
     lines = [run.phases[-1]["accuracy"] for run in group.runs]
     shared = [name for name in lines[0] if all(line.get(name) is not None for line in lines)]
     return {name: float(np.mean([line[name] for line in lines])) for name in shared}

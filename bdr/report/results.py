@@ -36,13 +36,13 @@ def several(groups: Sequence[Group]) -> bool:
 
 
 def for_each_protocol(groups: list[Group], made: Callable[[list[Group]], Html]) -> Html:
-    """What is made for each protocol, under its title where there are several."""
+    """What `made` returns for the groups of each protocol, under the protocol's title if there are several."""
     headed = several(groups)
     return join(*(join(tag("h3", each[0].protocol) if headed else "", made(each)) for each in by_protocol(groups)))
 
 
 def keyed(sheet: Sheet, groups: list[Group]) -> Html:
-    """A table of groups, each with the line that it has in the plots of its protocol."""
+    """A table of groups, each marked with its line in the plots of its protocol."""
     drawn = [group.label for group in shown_groups(groups)]
     keys = [key(drawn.index(row[0])) if row[0] in drawn else Html("") for row in sheet.rows]
     return card(table(sheet, keys))
@@ -61,7 +61,7 @@ def results(comparison: Comparison) -> Html:
 
 
 def sheets_with_p(comparison: Comparison) -> list[Sheet]:
-    """The sheets of a comparison, with a p value beside each gain where any row has pairs enough."""
+    """The sheets of a comparison, with a p value beside each gain if any row has enough pairs."""
     sheets = comparison_sheets(comparison)
     if "gain" not in sheets[0].header:
         return sheets
@@ -77,7 +77,7 @@ def sheets_with_p(comparison: Comparison) -> list[Sheet]:
 
 
 def _tested(pairs: dict[str, OverSeeds] | None) -> str:
-    """`0.034 (n = 5)`"""
+    """The p value of a gain as `0.034 (n = 5)`, or a dash if there is none."""
     found = told_p(paired_p(pairs["average"])) if pairs else ""
     return f"{found} (n = {pairs['average'].n})" if pairs and found else NOTHING
 
@@ -108,7 +108,7 @@ def _protocol_warning(groups: list[Group]) -> Html:
 
 
 def _told(fact: str, values: list[object]) -> str:
-    """`step (2 or 5)`"""
+    """A fact with the values it has: `step (2 or 5)`"""
     words = dict.fromkeys(NOTHING if value is None else in_words(value) for value in values)
     return IN_A_WORD.get(fact) or f"{fact.replace('_', ' ')} ({' or '.join(words)})"
 

@@ -1,4 +1,4 @@
-"""A table before it has a form, and its forms: for the terminal (rich), as plain text, as Markdown."""
+"""Tables without a form of output, and their forms: for the terminal (rich), as plain text, as Markdown."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-# where numbers are narrower than their heading
+# Words of headings to hyphenate, since the numbers below them are narrower
 HYPHENATED = {"forgetting": "forget-\nting", "destruction": "destruc-\ntion"}
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table before it has a form: all cells are text; the first column is a name, the others are numbers."""
+    """A table without a form of output. All cells are text: words in the columns `texts`, numbers in the others."""
 
     title: str
     header: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    texts: tuple[int, ...] = (0,)  # columns that hold words and are set to the left
+    texts: tuple[int, ...] = (0,)  # indices of columns that hold words, which are set to the left
 
 
 def transposed(sheet: Sheet) -> Sheet:
-    """Columns as rows: for few methods and a narrow terminal."""
+    """The sheet with columns as rows, for few methods and a narrow terminal."""
     columns = [[name, *(row[index] for row in sheet.rows)] for index, name in enumerate(sheet.header)]
     return Sheet(sheet.title, columns[0], columns[1:], sheet.notes)
 
 
 def stacked(sheet: Sheet) -> Sheet:
-    """Words of a header below each other, and spreads below their means: for many methods and a narrow terminal."""
+    """The sheet with header words below each other and spreads below means, for many methods and a narrow terminal."""
     header = [name if column in sheet.texts else _in_lines(name) for column, name in enumerate(sheet.header)]
     return replace(sheet, header=header, rows=[[cell.replace(" ± ", "\n±") for cell in row] for row in sheet.rows])
 
@@ -45,19 +45,19 @@ def unchanged(sheet: Sheet) -> Sheet:
 
 
 def width_of(sheet: Sheet) -> int:
-    """Characters that the widest cells of all columns take side by side, as `as_rich` sets them."""
+    """The width in characters of the widest cells of all columns side by side, as `as_rich` sets them."""
     return 1 + sum(1 + max(map(_width, column)) for column in zip(sheet.header, *sheet.rows, strict=True))
 
 
 def _widths(sheet: Sheet) -> list[tuple[int, int]]:
-    """For each column the least width, where words break at blanks and only there, and the one that it likes."""
+    """For each column, its least width, with columns of words broken at every blank, and its width without breaks."""
     liked = [max(map(_width, column)) for column in zip(sheet.header, *sheet.rows, strict=True)]
     words = [_longest_word(column) for column in zip(sheet.header, *sheet.rows, strict=True)]
     return [(words[at] if at in sheet.texts else width, width) for at, width in enumerate(liked)]
 
 
 def fitted_widths(sheet: Sheet, width: int | None) -> list[int]:
-    """Widths of the columns: words move below each other where there is most to win, until all fits or none is left."""
+    """Widths of the columns: the one with most to gain from line breaks shrinks first, until all fits or none can."""
     least, now = (list(each) for each in zip(*_widths(sheet), strict=True))
     while width is not None and 1 + sum(1 + each for each in now) > width and now != least:
         most = max(range(len(now)), key=lambda at: now[at] - least[at])
@@ -74,19 +74,19 @@ def _width(cell: str) -> int:
 
 
 def form_for(sheets: Sequence[Sheet], width: int | None) -> Callable[[Sheet], Sheet]:
-    """One form for all, since they are read together: upright, turned on the side, or stacked."""
+    """One form for all sheets, since they are read together: unchanged, transposed or stacked."""
     if width is None or max(map(width_of, sheets)) <= width:
         return unchanged
     return transposed if max(width_of(transposed(sheet)) for sheet in sheets) <= width else stacked
 
 
 def as_rich(sheet: Sheet, width: int | None = None) -> Table:
-    """For a terminal; turned on its side, or stacked, where it would not fit into the width."""
+    """The sheet as a table for a terminal, transposed or stacked if it would not fit into the width."""
     return as_rich_tables([sheet], width)[0]
 
 
 def as_rich_tables(sheets: Sequence[Sheet], width: int | None = None) -> list[Table]:
-    """Sheets that are read together, all in the same form; to be printed uncropped, since words are not broken."""
+    """Sheets that are read together as tables of the same form. Print them uncropped, since words are not broken."""
     form = form_for(sheets, width)
     return [_rich_table(form(sheet), width) for sheet in sheets]
 
@@ -104,9 +104,9 @@ def _rich_table(sheet: Sheet, width: int | None) -> Table:
     for column, (least, _), wide in zip(table.columns, _widths(sheet), fitted_widths(sheet, width), strict=True):
         column.min_width, column.width = least, None if width is None else wide
     if width is not None:
-        table.width = 1 + sum(1 + wide for wide in fitted_widths(sheet, width))  # wider, rather than numbers in pieces
+        table.width = 1 + sum(1 + wide for wide in fitted_widths(sheet, width))  # too wide rather than numbers broken
     for row in sheet.rows:
-        # Text, since a class may be called "[red]"; no space around ±, where a terminal would break the line
+        # Text, since a class may be called "[red]"; no space around ±, since a terminal would break the line there
         table.add_row(*(Text(cell.replace(" ± ", "±")) for cell in row))
     return table
 

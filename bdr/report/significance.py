@@ -1,4 +1,4 @@
-"""Student's t: how likely a paired difference as large as this one is when there is none, from `math` alone."""
+"""Student's t, from `math` alone: how likely a paired difference this large is if there is no real one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 from bdr.metrics import OverSeeds
 
 FEWEST = 3  # pairs: two give a t of one degree of freedom, which says next to nothing
-LEAST_ERROR = 1e-9  # points: below it differences are the same but for rounding
+LEAST_ERROR = 1e-9  # points: below it, the differences are equal up to rounding
 MOST_TERMS = 10_000
 TINY = 1e-300  # stands for zero where a continued fraction would divide by it
 
 
 def paired_p(difference: OverSeeds) -> float | None:
-    """Two-sided p of a mean difference with its standard error; None for too few pairs or none that differ."""
+    """Two-sided p of a mean difference with its standard error; None for too few pairs or equal differences."""
     mean, error, n = difference
     if n < FEWEST or mean is None or error is None or error < LEAST_ERROR:
         return None
@@ -23,7 +23,7 @@ def paired_p(difference: OverSeeds) -> float | None:
 def two_sided_p(t: float, freedom: int) -> float:
     """P(|T| >= |t|) of Student's distribution."""
     square = t * t
-    if square < freedom:  # near 1 the other side loses no digits
+    if square < freedom:  # where p is near 1, its complement loses no digits
         return 1 - incomplete_beta(square / (freedom + square), 0.5, freedom / 2)
     return incomplete_beta(freedom / (freedom + square), freedom / 2, 0.5)
 
@@ -59,7 +59,7 @@ def _coefficient(term: int, x: float, a: float, b: float) -> float:
 
 
 def told_p(p: float | None) -> str:
-    """`0.034`, `< 0.001`, or nothing."""
+    """p as text: `0.034`, `< 0.001`, or nothing."""
     if p is None:
         return ""
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"

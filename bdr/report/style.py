@@ -25,7 +25,7 @@ def line_colours(colours: tuple[str, ...], place: str = "") -> str:
 
 @cache
 def plot_style() -> str:
-    """The style sheet of a plot on white: the page's own in the light, and that of a file."""
+    """The style sheet of plots on white: on the light page, and in files of their own."""
     heat = "\n".join(f".plot .h{index} {{ fill: {each}; }}" for index, each in enumerate(SHADES))
     return f"{asset('plot.css')}{heat}\n{line_colours(PALETTE)}\n"
 
@@ -35,7 +35,7 @@ def _variables(page: dict[str, str]) -> str:
 
 
 def _dark(place: str) -> str:
-    """All that is different in the dark, for a page that matches `place`."""
+    """The rules that differ in the dark, for a page that matches the selector `place`."""
     ink = f"{place} .plot {{ color: var(--text); }} {place} .plot .tick, {place} .plot .axis {{ fill: var(--soft); }}"
     paper = f"{place} .plot .dot, {place} .plot .peak {{ stroke: var(--card); }}"
     grid = f"{place} .plot .grid {{ stroke: var(--rule); }}"
@@ -45,7 +45,7 @@ def _dark(place: str) -> str:
 
 @cache
 def page_style() -> str:
-    """The style sheet of the page; dark where the system or the reader wants it so."""
+    """The style sheet of the page, which is dark if the system or the reader wants it so."""
     light = f":root {{ color-scheme: light; {_variables(LIGHT_PAGE)} }}"
     by_system = f"@media (prefers-color-scheme: dark) {{\n{_dark(':root:not([data-theme=light])')}\n}}"
     return "\n".join([light, asset("page.css"), by_system, _dark(":root[data-theme=dark]")])
@@ -53,7 +53,7 @@ def page_style() -> str:
 
 @cache
 def head_style() -> Html:
-    """Both style sheets, the only script, and a rule that lets the page ask for nothing else."""
+    """Both style sheets, the only script, and a security policy that lets the page load nothing else."""
     script = asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -67,7 +67,7 @@ def head_style() -> Html:
 
 
 def key(index: int) -> Html:
-    """A group's line and marker, as a key before its name."""
+    """A group's line and marker as a small drawing, to be put before its name."""
     place = index % len(SHAPES)
     dashes = {"stroke_dasharray": DASHES[place]} if DASHES[place] else {}
     shapes = (

@@ -38,7 +38,7 @@ class Comparison:
     differences: list[dict[str, OverSeeds] | None]  # mean, standard error, n; None for the reference itself
     notes: list[str]
     references: list[Group | None]  # what each group is compared with; None where its protocol has no such row
-    wanted: str | None = None  # the reference that was asked for; what each row is built on if none was
+    wanted: str | None = None  # the reference that was asked for; None stands for what each row is built on
 
 
 def compare(runs: list[Run], readout: str | None = None, reference: str | None = None) -> Comparison:
@@ -65,21 +65,21 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
 
 
 def counted(value: float | None) -> str:
-    """`11,220,132`"""
+    """A count for a cell, `11,220,132`; a dash where there is none."""
     return NOTHING if value is None else f"{value:,.0f}"
 
 
 def with_spread(value: OverSeeds, sign: bool = False) -> str:
-    """`68.37 ± 0.21`, or the number alone for one seed."""
+    """A mean with its spread, `68.37 ± 0.21`, or the number alone for one seed."""
     text = number(value.mean, sign=sign)
     return text if value.spread is None else f"{text} ± {number(value.spread)}"
 
 
 def comparison_sheets(comparison: Comparison, title: str | None = "Comparison") -> list[Sheet]:
-    """A table a protocol, a row a method: mean ± spread over seeds, and the paired difference of the average.
+    """One table per protocol, one row per method: mean ± spread over seeds, and the paired difference of the average.
 
-    One table alone has the given title, several, and one without, are named after their protocols; the last one has
-    the notes of all.
+    A single table has the given title. Several tables, or one without a given title, are named after their protocols.
+    The last table has the notes of all.
     """
     sharing = by_protocol(comparison.groups)
     titles = [groups[0].protocol for groups in sharing]
@@ -115,7 +115,7 @@ def _reading(comparison: Comparison) -> list[str]:
 
 
 def _fewer_seeds(comparison: Comparison) -> str:
-    """`; of ucir+bdr, 1 of 3` where a gain is of fewer seeds than its row."""
+    """`; of ucir+bdr, 1 of 3` for each gain that is over fewer seeds than its row has."""
     pairs = zip(comparison.groups, comparison.differences, strict=True)
     counts = [(group, gains["average"].n) for group, gains in pairs if gains]
     fewer = [f"of {group.label}, {n} of {len(group.runs)}" for group, n in counts if n < len(group.runs)]
@@ -135,7 +135,7 @@ def _reference(comparison: Comparison) -> str:
 
 
 def seeds_sheets(comparison: Comparison) -> list[Sheet]:
-    """A table a protocol, a row a run: what the means are made of."""
+    """One table per protocol, one row per run: the numbers behind the means."""
     return [
         Sheet(groups[0].protocol, ["method", "seed", *COLUMNS.values()], list(_seed_rows(groups)))
         for groups in by_protocol(comparison.groups)
@@ -155,7 +155,7 @@ def class_names(run: Run, phase: int) -> list[str]:
 
 
 def run_sheet(run: Run, readout: str | None = None) -> Sheet:
-    """A row a phase of one run."""
+    """One run as a sheet, with one row per phase."""
     readout = readout or run.told_readout()
     rows = [_phase_row(run, line, readout) for line in run.phases]
     found = summary(run, readout)
@@ -169,7 +169,7 @@ def run_sheet(run: Run, readout: str | None = None) -> Sheet:
 
 
 def code_of(run: Run) -> str:
-    """`1f0c..., from phase 2 on 9d3e...`: the version of the library's source; "" in records that do not say."""
+    """The version of the library's source: `1f0c..., from phase 2 on 9d3e...`; "" if the records do not state it."""
     since = [f"from phase {change['phase']} on {change['code']}" for change in run.info.get("code_since", [])]
     return ", ".join([str(run.info["code"]), *since]) if "code" in run.info else ""
 
@@ -192,7 +192,7 @@ def _phase_row(run: Run, line: dict[str, Any], readout: str) -> list[str]:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """All numbers, for a program; strict JSON (null where there is none)."""
+    """All numbers of a comparison for a program, as strict JSON (null where there is none)."""
     places = range(len(comparison.groups))
     return {"groups": [_group_json(comparison, place) for place in places], "notes": comparison.notes}
 

@@ -1,4 +1,4 @@
-"""How the rows of a comparison were trained: what is said of it, and when a difference is none of it."""
+"""How the rows of a comparison were trained, and which differences between their stage settings count."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from bdr.records import Run
 from bdr.report.protocols import TRAINING, settings_of
 
-STAGE = "stage."  # what the names of their settings begin with
-SCALED = ("stage.drops", "stage.warmup")  # in proportion to the epochs, unless they are set too
+STAGE = "stage."  # the prefix of names of stage settings
+SCALED = ("stage.drops", "stage.warmup")  # scaled with the epochs, unless they are set, too
 
 
 def method_of(run: Run) -> str:
@@ -17,25 +17,25 @@ def method_of(run: Run) -> str:
 
 
 def training_of(run: Run) -> dict[str, Any]:
-    """The settings of its stages, by their dotted names: epochs, batch, schedule and the like."""
+    """The stage settings of a run, by their dotted names: epochs, batch, schedule and the like."""
     return {name: value for name, value in settings_of(run).items() if name.startswith(STAGE)}
 
 
 def training_apart(one: Run, other: Run) -> list[str]:
-    """What two runs differ in of their training: settings of stages; words where the records have facts alone."""
+    """How the training of two runs differs: names of stage settings, or words if the records have only facts."""
     facts = [words for fact, words in TRAINING.items() if one.protocol.get(fact) != other.protocol.get(fact)]
     return sorted(training_told([one, other])) or facts
 
 
 def training_told(runs: Sequence[Run]) -> set[str]:
-    """Settings of stages that not all runs share; not those that are scaled with the epochs, where these tell."""
+    """Stage settings that not all runs share, except scaled ones whose differences follow from the epochs."""
     given = [training_of(run) for run in runs]
     names = {name for each in given for name in each if any(other.get(name) != each[name] for other in given)}
     return {name for name in names if name not in SCALED or not _follows(name, "stage.epochs", given)}
 
 
 def _follows(name: str, leader: str, given: Sequence[dict[str, Any]]) -> bool:
-    """Runs that share the one share the other."""
+    """Whether runs that agree in the setting `leader` agree in the setting `name`, too."""
     found: dict[str, set[str]] = {}
     for each in given:
         found.setdefault(str(each.get(leader)), set()).add(str(each.get(name)))

@@ -1,1 +1,1 @@
-"""Many runs from one command: a grid, side by side, that can be stopped and gone on with by typing it again."""
+"""Many runs from one command, also side by side; a stopped sweep goes on when the command is typed again."""

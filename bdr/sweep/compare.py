@@ -1,4 +1,4 @@
-"""`bdr compare`: one method with several plug-ins in turn, run where it is missing, and one table of all."""
+"""`bdr compare`: one method with several plug-ins in turn; missing runs are trained, and one table shows all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bdr.sweep.plan import Planned
 from bdr.sweep.run import Asked, end_of, plan_runs, readable, say_what_is_left, say_what_is_to_do, train_all
 from bdr.terminal import Conditions, Manner, print_comparison, say
 
-NOTHING = "none"  # the method as it is
+NOTHING = "none"  # the method alone
 
 
 def compare_plugins(method: str, added: str, asked: Asked, conditions: Conditions, manner: Manner) -> None:
-    """Trains what is missing (not with `check` or `dry_run`), and prints the table."""
+    """Train what is missing (not with `check` or `dry_run`) and print the table."""
     manner.refuse_contradictions()
     if manner.dry_run and manner.form:
         raise UsageError("--dry-run lists runs and prints no table: leave out --json and --markdown, or use --check")
@@ -36,7 +36,7 @@ def compare_plugins(method: str, added: str, asked: Asked, conditions: Condition
 
 
 def rows_of(method: str, added: str) -> list[str]:
-    """The method as it is, which gains are over, and with each of the plug-ins that are named."""
+    """The specs to run: the method alone, which gains are measured over, and with each of the named plug-ins."""
     names = [name.strip() for name in added.split(",")]
     if not all(names):
         raise UsageError(f"--with '{added}' is not like none,la,focal+bdr")
@@ -44,7 +44,7 @@ def rows_of(method: str, added: str) -> list[str]:
 
 
 def show(method: str, planned: Sequence[Planned], manner: Manner) -> None:
-    """The table of what is there, with gains over the method as it is; and what is not there."""
+    """Print the table of finished runs, with gains over the method alone, and name the runs that are missing."""
     missing = [run.name for run in planned if not run.done]
     runs = readable([run for run in planned if run.done])
     if not runs:
@@ -62,6 +62,6 @@ def show(method: str, planned: Sequence[Planned], manner: Manner) -> None:
 
 
 def title_of(method: str, planned: Sequence[Planned]) -> str | None:
-    """What the records call the method: a recipe has another name there. None while no run of it is done."""
+    """The method's title in records, which differs from the name of a recipe; None while no run of it is done."""
     done = [run for run in planned if run.done and run.label == method]
     return Run.open(done[0].path).title if done else None

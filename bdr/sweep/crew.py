@@ -1,4 +1,4 @@
-"""The runs at work: which may start, which wait for a first phase, which are done, failed or stopped."""
+"""The runs of a sweep at work: which may start, wait for a first phase, are done, failed or stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAITING = ("waiting", "held", "elsewhere")
 
 
 class Crew:
-    """Starts runs, so many at a time, and sees them to their end; all it knows of a run is in the run's folder."""
+    """Starts runs, `jobs` at a time, and follows them to their end; it learns about a run from its folder alone."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class Crew:
         tell: Callable[[str], None] = print,
         sort_out: Callable[[Crew], None] = lambda crew: None,
     ) -> None:
-        # What has been begun comes first: it goes on where it stands, and others may wait for its first phase.
+        # Runs that have begun come first: they go on where they stand, and others may wait for their first phases.
         self.runs = sorted(runs, key=lambda run: not run.begun)
-        self.numbers = {run: number for number, run in enumerate(runs, 1)}  # as a dry run lists them
+        self.numbers = {run: number for number, run in enumerate(runs, 1)}  # numbered as in the list of a dry run
         self.jobs, self.logs, self.environment, self.tell, self.sort_out = jobs, logs, environment, tell, sort_out
         self.states = {run: "already done" if run.done else "waiting" for run in self.runs}
         self.children: dict[Planned, subprocess.Popen[bytes]] = {}
         self.started: dict[Planned, float] = {}
-        self.begins_at: dict[Planned, int] = {}  # the phase, of those that began here
-        self.took: dict[Planned, float] = {}  # seconds, of those that began here and are done
-        self.late: set[Planned] = set()  # what cannot end before the time is up
+        self.begins_at: dict[Planned, int] = {}  # the phase in which each run began, for those begun here
+        self.took: dict[Planned, float] = {}  # seconds, for runs that began here and are done
+        self.late: set[Planned] = set()  # runs that cannot end before the time is up
         self.asked = False
 
     def of_state(self, *states: str) -> list[Planned]:
@@ -69,7 +69,7 @@ class Crew:
         self.fill()
 
     def fill(self) -> None:
-        """Starts what may start; side by side first what others may be waiting for, and last what is late."""
+        """Start what may start; with several jobs, first those others may wait for; late ones last."""
         waiting = self.of_state(*WAITING)
         if self.jobs > 1:
             waiting = sorted(waiting, key=lambda run: not run.begun and has_first_phase(run))
@@ -82,7 +82,7 @@ class Crew:
                 self.states[run] = "waiting"
 
     def holder_of(self, run: Planned) -> Planned | None:
-        """The run that is just training the first phase that this one can take from it."""
+        """The run that is now training the first phase which this run can take from it; None if there is none."""
         if run.shared is None or run.begun or has_first_phase(run):
             return None
         alike = (other for other in self.children if other.shared == run.shared and other is not run)
@@ -95,7 +95,7 @@ class Crew:
         log = None if is_being_trained(run.path) else claimed(self.log_of(run))
         if log is None:
             self.leave_to_others(run)
-        elif run.done:  # by the process that had claimed it
+        elif run.done:  # finished meanwhile by the process that had claimed it
             self.states[run] = "already done"
             log.close()
         else:
@@ -124,7 +124,7 @@ class Crew:
             stdout=log,
             stderr=log,
             env=self.environment,
-            start_new_session=True,  # a Ctrl-C is for the sweep, which asks the runs once; asked twice they do not save
+            start_new_session=True,  # Ctrl-C reaches the sweep alone, which asks once: asked twice, runs do not save
         )
         self.states[run], self.started[run] = "running", time.monotonic()
         self.tell(f"{goes_on} {run.name} -> {run.path}")
@@ -155,23 +155,23 @@ class Crew:
         return "its log is gone"
 
     def ask(self) -> None:
-        """Asks all runs to save themselves and leave."""
+        """Ask all runs to save themselves and leave."""
         self.asked = True
         for child in self.children.values():
             child.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
-        """Ends what is still there at once; it goes on from its last checkpoint another time."""
+        """Kill all runs that are still there; next time they go on from their last checkpoints."""
         self.asked = True
         for child in self.children.values():
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # with the processes that compile for it
+                os.killpg(child.pid, signal.SIGKILL)  # the whole group: the run and the processes that compile for it
             child.wait()
         self.reap()
 
 
 def claimed(file: Path) -> IO[bytes] | None:
-    """The log of a run, locked for as long as anyone writes to it: two sweeps never train one run at the same time."""
+    """A run's log, locked while anyone writes to it; None if it is taken, so that no two sweeps train the same run."""
     with writing(file):
         log = file.open("ab")
     if is_free(log):
@@ -181,12 +181,12 @@ def claimed(file: Path) -> IO[bytes] | None:
 
 
 def has_first_phase(run: Planned) -> bool:
-    """It can be taken from where another run has left it."""
+    """Whether the run can take its first phase from the place where another run has left it."""
     return run.shared is not None and run.shared.is_dir()
 
 
 def first_phase_over(run: Planned) -> bool:
-    """Also true of one that trained on its exemplars, and so leaves nothing for others to take."""
+    """Whether a run has finished its first phase, even if it leaves nothing to share as it trained on its exemplars."""
     with contextlib.suppress(BdrError, OSError):
         return run.begun and bool(Run.open(run.path).phases)
     return False

@@ -1,4 +1,4 @@
-"""A grid of runs: methods or recipes, common fields, settings, values to try and seeds; a combination is a run."""
+"""A grid of runs: methods or recipes, common fields, settings, values to try and seeds; each combination is a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Settings = tuple[tuple[str, Any], ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """What a grid file says, or what stands on the command line."""
+    """The content of a grid file, or the runs named on the command line."""
 
     runs: list[str]
     common: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Wish:
-    """One run of a grid: what a grid file says of it, and what is typed, which overrides the file."""
+    """One run of a grid: its fields and settings from the file, and those that were typed, which override them."""
 
     what: str
     file: Settings
@@ -52,7 +52,7 @@ class Wish:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What `bdr run` would be told."""
+        """All fields and settings of the run, those that were typed last."""
         return {**dict(self.file), **dict(self.typed)}
 
     @property
@@ -63,7 +63,7 @@ class Wish:
 
 
 def grids_of(words: Sequence[str]) -> list[Grid]:
-    """A grid for every file, and one for all methods and recipes that are named directly."""
+    """One grid for every file, and one for all methods and recipes that are named directly."""
     files = [word for word in words if is_file_name(word)]
     direct = [word for word in words if word not in files]
     return [read_grid(Path(file)) for file in files] + ([Grid(direct)] if direct else [])
@@ -133,7 +133,7 @@ def check_field(name: str, place: str) -> None:
 
 
 def wishes_of(grids: Sequence[Grid], typed: Mapping[str, Any], seeds: Sequence[int] | None) -> list[Wish]:
-    """Every run of the grids; what is typed on the command line comes last, and so overrides the files."""
+    """Every run of the grids; what is typed on the command line overrides the files."""
     wishes = [wish for grid in grids for wish in combinations(grid, typed, seeds)]
     configs = [config_of(wish) for wish in wishes]
     check_owners({name for wish in wishes for name in wish.settings}, configs)
@@ -141,7 +141,7 @@ def wishes_of(grids: Sequence[Grid], typed: Mapping[str, Any], seeds: Sequence[i
 
 
 def combinations(grid: Grid, typed: Mapping[str, Any], seeds: Sequence[int] | None) -> Iterator[Wish]:
-    """Seeds vary slowest, so that a sweep that is stopped half-way has compared everything on the first ones."""
+    """Yield all runs of a grid; seeds vary slowest, so that a stopped sweep has compared all on the first seeds."""
     tried = [dict(zip(grid.grid, values, strict=True)) for values in itertools.product(*grid.grid.values())]
     chosen: Sequence[int | None] = seeds or grid.seeds or [None]
     for seed, what, choice in itertools.product(chosen, grid.runs, tried):
@@ -150,7 +150,7 @@ def combinations(grid: Grid, typed: Mapping[str, Any], seeds: Sequence[int] | No
 
 
 def config_of(wish: Wish) -> Config:
-    """Of which parts a run is, to which settings may belong; its network is that of its data, if it names none."""
+    """The configuration of a run from its data and net alone: it tells which parts settings may belong to."""
     given = {name: value for name, value in wish.settings.items() if name in ("data", "net")}
     try:
         return configure(wish.what, fields=given)[0]
@@ -164,7 +164,7 @@ def fits(name: str, parts: Iterable[str]) -> bool:
 
 
 def check_owners(names: Iterable[str], configs: Sequence[Config]) -> None:
-    """A setting of a plug-in that only some runs have is theirs alone; one that no run has is a slip."""
+    """Raise if a setting belongs to a part that no run has; it may belong to a part that only some runs have."""
     every = {part for config in configs for part in owners(config)}
     for name in sorted(names):
         if not fits(name, every):
@@ -174,6 +174,6 @@ def check_owners(names: Iterable[str], configs: Sequence[Config]) -> None:
 
 
 def of_its_own(wish: Wish, parts: Sequence[str]) -> Wish:
-    """Without settings of what only other runs have."""
+    """The wish without settings of parts that only other runs have."""
     file, typed = (tuple(each for each in given if fits(each[0], parts)) for given in (wish.file, wish.typed))
     return replace(wish, file=file, typed=typed)

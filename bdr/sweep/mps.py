@@ -1,4 +1,4 @@
-"""NVIDIA's MPS, which lets the kernels of several processes run on a GPU at the same time instead of by turns."""
+"""NVIDIA's MPS, by which kernels of several processes run on a GPU at the same time instead of in turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def installed() -> bool:
 
 
 def told(command: str) -> bool:
-    """Sends a command to the daemon; false where there is none."""
+    """Send a command to the daemon; return whether it was accepted, which it is not without a daemon."""
     try:
         said = subprocess.run([CONTROL], input=f"{command}\n", capture_output=True, text=True, timeout=PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
@@ -26,7 +26,7 @@ def told(command: str) -> bool:
 
 
 def started() -> str:
-    """Starts the daemon; returns why it could not be started, or nothing."""
+    """Start the daemon; return why it could not be started, or an empty string."""
     try:
         said = subprocess.run([CONTROL, "-d"], capture_output=True, text=True, timeout=PATIENCE)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -37,7 +37,7 @@ def started() -> str:
 
 @contextmanager
 def side_by_side(wanted: bool, tell: Callable[[str], None]) -> Iterator[None]:
-    """Runs share the GPU through MPS where it is to be had; a daemon that was started here is stopped again."""
+    """Let runs inside share the GPU through MPS, if available; a daemon that was started here is stopped again."""
     ours = wanted and prepare(tell)
     try:
         yield
@@ -47,7 +47,7 @@ def side_by_side(wanted: bool, tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def prepare(tell: Callable[[str], None]) -> bool:
-    """Says how the GPU will be shared; true if a daemon was started for it."""
+    """Start MPS if possible, and tell how the GPU will be shared; return whether a daemon was started."""
     if not installed():
         tell(f"there is no MPS ({CONTROL} is not installed): {BY_TURNS}")
         return False

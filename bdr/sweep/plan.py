@@ -1,4 +1,4 @@
-"""What every run of a sweep will be: its folder, its first phase; all checked before anything trains."""
+"""Planning every run of a sweep, with its folder and first phase; all are checked before anything trains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bdr.records import is_begun, is_done
 from bdr.records.speed import Setup
 from bdr.sweep.grid import Wish
 
-Labelled = tuple[str, Config, list[str]]  # what a run is called, and what was adapted in its configuration
+Labelled = tuple[str, Config, list[str]]  # the run's label, its configuration, and notes on what was adapted in it
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Planned:
     seed: int
     words: tuple[str, ...]  # what is typed after `bdr`
     path: Path
-    shared: Path | None  # where a first phase equal to this one's is, or will be
+    shared: Path | None  # the folder in which an equal first phase is, or will be
     title: str  # method and plug-ins, whatever the label calls them
     setup: Setup
-    images: tuple[int, ...]  # that pass through training, by phase
-    other_code: tuple[str, ...] = ()  # modules of one's own that have changed since it was trained
-    other_library: bool = False  # the library has
+    images: tuple[int, ...]  # how many the run trains on, by phase
+    other_code: tuple[str, ...] = ()  # the user's modules that have changed since the run was trained
+    other_library: bool = False  # whether the library has changed since then
     notes: tuple[str, ...] = ()  # what was adapted in it, as sentences
 
     @property
@@ -62,13 +62,13 @@ class Planned:
 
 
 def plan_sweep(wishes: Sequence[Wish], runs: Path) -> list[Planned]:
-    """All runs, each once."""
+    """Check all wishes and plan each distinct configuration once."""
     made: dict[str, tuple[Wish, Config, list[str]]] = {}
     for wish in wishes:
         config, notes = configuration(wish)
         made.setdefault(config.model_dump_json(), (wish, config, notes))
     labelled = [(wish.label, config, notes) for wish, config, notes in made.values()]
-    # A CUDA context in this process would hold memory, and stay outside of MPS, for as long as the sweep lasts.
+    # A CUDA context in this process would hold memory and bypass MPS for as long as the sweep lasts.
     find = facts_elsewhere if may_use_cuda(config for _, config, _ in labelled) else facts_of
     found = find(labelled, runs)
     pairs = zip(made.values(), found, strict=True)
@@ -90,7 +90,7 @@ def may_use_cuda(configs: Iterable[Config]) -> bool:
 
 
 def facts_of(configs: Sequence[Labelled], runs: Path) -> list[dict[str, Any]]:
-    """Folder and first phase of every run; each data set is loaded once."""
+    """The facts of every run, such as its folder and first phase; each data set is loaded once."""
     loaded: dict[tuple[Any, ...], DataSet] = {}
     found = []
     for label, config, notes in configs:
@@ -122,7 +122,7 @@ def facts(config: Config, runs: Path, data: DataSet | None, notes: Sequence[str]
 
 
 def facts_elsewhere(configs: Sequence[Labelled], runs: Path) -> list[dict[str, Any]]:
-    """The same, found by another process on the device that the runs will use: there the keys are theirs."""
+    """The same facts, found by another process on the runs' device, so that keys of first phases equal theirs."""
     told = [(label, config.model_dump(mode="json"), notes) for label, config, notes in configs]
     asked = {"runs": str(runs), "configs": told}
     code = "from bdr.sweep.plan import answer; answer()"
@@ -137,7 +137,7 @@ def facts_elsewhere(configs: Sequence[Labelled], runs: Path) -> list[dict[str, A
 
 
 def answer() -> None:
-    """Reads configurations from stdin, and prints their facts, or why one cannot be."""
+    """Read configurations from stdin and print their facts, or the error of one that cannot be run."""
     asked = json.load(sys.stdin)
     try:
         configs = [(label, Config.model_validate(config), notes) for label, config, notes in asked["configs"]]
@@ -147,7 +147,7 @@ def answer() -> None:
 
 
 def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Planned:
-    net, device, image, precision = found["setup"]  # a list, if it comes from elsewhere
+    net, device, image, precision = found["setup"]  # a list if another process found it
     return Planned(
         wish.label,
         config.seed,
@@ -164,10 +164,10 @@ def made_of(wish: Wish, config: Config, found: dict[str, Any], runs: Path) -> Pl
 
 
 def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
-    """The very `bdr run` that makes this configuration."""
+    """The words of the `bdr run` command that makes exactly this configuration."""
     named = wish.settings
     data = ["--data", named.pop("data")] if named.get("data") is not None else []
-    # Those that a file gave may have been scaled with epochs that were typed.
+    # Stage settings from a file may have been scaled to the number of epochs that was typed.
     now = {f"stage.{name}": getattr(config.stage, name) for name in SCALED}
     now |= {f"stage.{stage}.{name}": value for stage, mine in config.stages.items() for name, value in mine.items()}
     named |= {name: value for name, value in now.items() if name in named}
@@ -177,7 +177,7 @@ def words_of(wish: Wish, config: Config, runs: Path) -> list[str]:
 
 
 def check_folders(planned: Sequence[Planned]) -> None:
-    """Two configurations that differ in nothing that touches the result would write into one folder."""
+    """Raise if two runs have the same folder: they differ only in settings that do not affect the result."""
     taken: dict[Path, Planned] = {}
     for run in planned:
         if (other := taken.setdefault(run.path, run)) is not run:

@@ -1,4 +1,4 @@
-"""A sweep from what was typed to what became of each run: planned, trained side by side, judged by the time."""
+"""A sweep from the command to the result: its runs are planned, trained side by side and stopped in time."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from bdr.sweep.work import time_note
 from bdr.terminal import Conditions, command_line, needs_a_reader, out, print_comparison, say, stoppable, tell
 
 PAUSE = 0.2  # seconds between two looks at the runs
-GRACE = 60.0  # seconds that runs have for saving themselves
-UNDER_MPS = 3  # runs at a time where MPS is to be had: more gain little
+GRACE = 60.0  # seconds that stopped runs have to save themselves
+UNDER_MPS = 3  # runs at a time if MPS is available: more of them gain little
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was typed for all runs: fields with --set over them, and seeds, if any."""
+    """What was typed for all runs: fields, overridden by --set, and seeds, if any."""
 
     typed: Mapping[str, Any] = field(default_factory=dict)
     seeds: Sequence[int] | None = None
 
 
 def run_sweep(what: Sequence[str], asked: Asked, conditions: Conditions, *, dry_run: bool = False) -> None:
-    """Trains every run of the grids that is not done yet."""
+    """Train every run of the grids that is not done yet."""
     end = end_of(conditions.until)
     planned = plan_runs(what, asked, conditions.runs)
     if dry_run:
@@ -57,7 +57,7 @@ def say_what_is_to_do(planned: Sequence[Planned], conditions: Conditions) -> Non
 
 
 def train_all(planned: Sequence[Planned], conditions: Conditions, end: float) -> tuple[Crew, str]:
-    """Until all are done, or somebody or the time says stop; what became of each, and why it ended."""
+    """Train until all runs have ended, or a stop is asked for, or time is up; return the crew and why it ended."""
     cuda = any(run.cuda for run in planned)
     jobs = checked_jobs(conditions.jobs, cuda)
     at_once = min(jobs, sum(not run.done for run in planned))
@@ -73,19 +73,19 @@ def train_all(planned: Sequence[Planned], conditions: Conditions, end: float) ->
 
 
 def plan_runs(what: Sequence[str], asked: Asked, runs: Path) -> list[Planned]:
-    """Every run, checked; what was adapted on the way is said."""
+    """Plan and check every run, and print what was adapted."""
     return said(plan_sweep(wishes_of(grids_of(what), asked.typed, asked.seeds), runs))
 
 
 def said(planned: list[Planned]) -> list[Planned]:
-    """What was adapted in several runs is told once."""
+    """Print what was adapted in the runs, equal notes once, and return the runs."""
     for note in dict.fromkeys(note for run in planned for note in run.notes):
         tell(note)
     return planned
 
 
 def end_of(until: str | None) -> float:
-    """The moment to stop at, if there is one."""
+    """The moment (`time.monotonic`) at which to stop; infinity without --until."""
     return math.inf if until is None else time.monotonic() + parse_duration(until)
 
 
@@ -98,7 +98,7 @@ def parse_duration(text: str) -> float:
 
 
 def checked_jobs(jobs: int | None, cuda: bool) -> int:
-    """What was asked for; else one run at a time, or a few where a GPU can really run them side by side."""
+    """The number of jobs asked for; by default one, or UNDER_MPS on a GPU that can really run them side by side."""
     if jobs is None:
         return UNDER_MPS if cuda and mps.installed() else 1
     if jobs < 1:
@@ -107,10 +107,10 @@ def checked_jobs(jobs: int | None, cuda: bool) -> int:
 
 
 def environment(jobs: int, at_once: int, cuda: bool) -> dict[str, str]:
-    """What the runs are told: how many they are, since it slows them; on a CPU, to divide its cores.
+    """The environment of the runs: how many are side by side, which they record, and on a CPU how many cores each has.
 
-    Each using all of them would be slower than one after the other. Who starts several sweeps tells how many runs they
-    have together.
+    If each used all cores, they would be slower than one after the other. Whoever starts several sweeps can set the
+    variable SIDE_BY_SIDE to the number of runs that they have together.
     """
     cores = max(1, (os.cpu_count() or 1) // jobs)
     divided = {"OMP_NUM_THREADS": str(cores)} if jobs > 1 and not cuda else {}
@@ -135,7 +135,7 @@ def say_what_is_done(crew: Crew, lines: Lines) -> None:
 
 
 def work(crew: Crew, lines: Lines, stopping: Callable[[], bool], limit: Limit) -> str:
-    """Until all runs have ended, or "asked" to stop, or the time is up: "until"."""
+    """Run the crew; return "" if all runs have ended, "asked" if a stop was asked for, "until" if time is up."""
     try:
         while crew.busy:
             if stopping() or limit.is_over:
@@ -161,7 +161,7 @@ def wind_down(crew: Crew, lines: Lines) -> None:
 
 
 def conclude(crew: Crew, planned: Sequence[Planned], reason: str, until: str | None) -> None:
-    """The averages in the order that was typed, the failures, and how to go on."""
+    """Print the averages in the order that was typed, then the failures and how to go on."""
     show_averages(readable([run for run in planned if crew.states[run] in ("done", "already done")]))
     say_what_is_left(crew, reason, until)
 
@@ -180,7 +180,7 @@ def say_what_is_left(crew: Crew, reason: str, until: str | None) -> None:
 
 
 def readable(runs: Sequence[Planned]) -> list[Run]:
-    """Their records; one that is damaged is named, and does not hide the others."""
+    """The records of the runs; a damaged one is skipped with a warning."""
     found = []
     for run in runs:
         try:

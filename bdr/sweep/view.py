@@ -1,4 +1,4 @@
-"""How a sweep looks: one live table on a terminal, plain lines elsewhere; the list of a dry run; what came of it."""
+"""What a sweep shows: a live table on a terminal, plain lines elsewhere, the list of a dry run, and failures."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from bdr.sweep.plan import Planned
 from bdr.sweep.work import images_left, in_millions, seconds_left, sharing
 
 COLUMNS = ("#", "run", "seed", "state", "phase", "accuracy", "images/s", "left")
-ON_WIDE_TERMINALS = {"images/s": 80, "accuracy": 70}  # columns that others need the room of, and from which width on
+ON_WIDE_TERMINALS = {"images/s": 80, "accuracy": 70}  # terminal widths from which on these columns are shown
 COLUMNS_OF_LIST = ("#", "run", "seed", "state", "first phase", "images", "folder")
-FOLDERS_FROM = 110  # columns of a terminal, of which the list has some for folders
+FOLDERS_FROM = 110  # the width of a terminal from which on the list shows folders
 NUMBERS = ("#", "seed", "phase", "accuracy", "images/s", "left", "images")
-WRAPPED = ("run", "first phase", "the last line of its log", "log")  # the rest is short, and read whole
-LONGEST_WORDS = 160  # of a failure in the table; the log has all of it
+WRAPPED = ("run", "first phase", "the last line of its log", "log")  # the others are short and must not be broken
+LONGEST_WORDS = 160  # characters of an error in the table of failures; the log has all of it
 
 
 class Progress(NamedTuple):
-    """How far a run is, as its records say."""
+    """How far a run is according to its records, as texts for the table."""
 
     phase: str = ""
     accuracy: str = ""
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
 
 
 def progress_of(run: Planned) -> Progress:
-    # A run that is just cutting back its records is read again a second later.
+    # Records cannot be read while the run cuts them back; they are read again a second later.
     with contextlib.suppress(BdrError, OSError):
         return read_progress(Run.open(run.path)) if run.begun else Progress()
     return Progress()
@@ -59,14 +59,14 @@ def read_progress(there: Run) -> Progress:
 
 
 class Lines:
-    """A line when something happens, and one now and then that says how long it will go on."""
+    """The plain view: a line when something happens, and now and then one with the counts and the time left."""
 
     def __init__(self, console: Console, every: float = 60.0) -> None:
         self.console, self.every, self.told_at = console, every, time.monotonic()
 
     @property
     def is_time(self) -> bool:
-        """Whether to say anew how far all is."""
+        """Whether it is time to show the state of all runs again; if so, the interval starts anew."""
         if over := time.monotonic() - self.told_at >= self.every:
             self.told_at = time.monotonic()
         return over
@@ -85,7 +85,7 @@ class Lines:
 
 
 class LiveTable(Lines):
-    """A table of what is under way and what is to come; the lines scroll by above it."""
+    """The view on a terminal: a table of runs under way and to come, above which the lines scroll by."""
 
     def __init__(self, console: Console, every: float = 1.0) -> None:
         super().__init__(console, every)
@@ -118,7 +118,7 @@ def new_table(title: str, columns: Sequence[str]) -> Table:
 
 
 def live_table(crew: Crew, rows: int, width: int = FOLDERS_FROM) -> Table:
-    """Running first, then failed, then to come; done ones are a number in the title."""
+    """The table of running, then failed, then waiting runs; those that are done are only counted in the title."""
     shown = [*crew.of_state("running"), *crew.of_state("failed", "stopped", "left out"), *crew.of_state(*WAITING)]
     columns = [column for column in COLUMNS if width >= ON_WIDE_TERMINALS.get(column, 0)]
     table = new_table(counts(crew), columns)
@@ -148,7 +148,7 @@ def counts(crew: Crew) -> str:
 
 
 def list_table(runs: Sequence[Planned], width: int = FOLDERS_FROM) -> Table:
-    """What a sweep would do."""
+    """The list that a dry run prints: every run with its state, first phase, images to train on and folder."""
     todo = sum(not run.done for run in runs)
     columns = COLUMNS_OF_LIST if width >= FOLDERS_FROM else COLUMNS_OF_LIST[:-1]
     table = new_table(f"{len(runs)} runs, {todo} to do", columns)
@@ -160,7 +160,7 @@ def list_table(runs: Sequence[Planned], width: int = FOLDERS_FROM) -> Table:
 
 
 def folders_untold(runs: Path, width: int) -> str | None:
-    """Where runs go, for who does not see it in the list."""
+    """A sentence on where runs go, if the terminal is too narrow for the folders in the list."""
     if width >= FOLDERS_FROM:
         return None
     return f"Each run has a folder of its own in {runs}; with COLUMNS={FOLDERS_FROM} set, the list has them."
@@ -173,7 +173,7 @@ def state_of(run: Planned) -> str:
 
 
 def first_phase_of(run: Planned, runs: Sequence[Planned]) -> str:
-    """Where a run's first phase will come from."""
+    """Where a run's first phase will come from, in words; other runs are named by their number in the list."""
     if run.begun:
         return "" if run.done else "begun"
     if has_first_phase(run):

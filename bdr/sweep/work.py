@@ -1,4 +1,4 @@
-"""How much of a sweep is still to be trained, in images, and how long that takes."""
+"""How many images a sweep still has to train on, and how long that takes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from bdr.sweep.plan import Planned
 
 
 def images_left(run: Planned, runs: Sequence[Planned]) -> list[int]:
-    """Images by phase that a run will still pass through training itself.
+    """The images, by phase, that a run itself still has to train on.
 
-    Those of a run that has been begun count as of later phases, which most of them are.
+    For a run that has begun, all of them count as images of later phases, which most of them are.
     """
     if run.done:
         return [0, 0]
@@ -34,8 +34,8 @@ def work_begun(run: Planned) -> Work | None:
 
 
 def record_of(run: Planned) -> Run | None:
-    """With its epochs, if it has been begun."""
-    # A run that is just cutting back its records is read again another time.
+    """The record of a run, with its epochs read; None if it has not begun or cannot be read."""
+    # Records cannot be read while the run cuts them back; they are read again another time.
     with contextlib.suppress(BdrError, OSError):
         if run.begun:
             there = Run.open(run.path)
@@ -45,17 +45,17 @@ def record_of(run: Planned) -> Run | None:
 
 
 def takes_first_phase(run: Planned, runs: Sequence[Planned]) -> bool:
-    """From where it has been trained, or from the first of those to do that share it."""
+    """Whether a run takes its first phase from an earlier run, or from the first of those to do that share it."""
     return has_first_phase(run) or (run.shared is not None and sharing(run, runs)[0] is not run)
 
 
 def sharing(run: Planned, runs: Sequence[Planned]) -> list[Planned]:
-    """Those to do with the same first phase, itself among them; none for one that shares none, or is done."""
+    """The runs to do that have the same first phase, including this one; none if it shares none."""
     return [other for other in runs if run.shared and other.shared == run.shared and not other.done]
 
 
 def seconds_left(crew: Crew) -> float | None:
-    """Of the whole sweep, at the speed of what is under way; None while that is unknown."""
+    """The seconds left of the whole sweep, at the speed of the runs under way; None while that is unknown."""
     running, waiting = crew.of_state("running"), crew.of_state(*WAITING)
     works = [work for run in running if (work := work_begun(run)) and work.left]
     if not works:
@@ -67,20 +67,20 @@ def seconds_left(crew: Crew) -> float | None:
 
 
 def seconds_besides_epochs(crew: Crew) -> float:
-    """What a run takes to start, compile and evaluate: most of a short one. The median of those done; 0 before."""
+    """The median time that finished runs took to start, compile and evaluate, most of a short run; 0 if none."""
     besides = [max(0.0, took - seconds_of_epochs(run, crew.begins_at[run])) for run, took in crew.took.items()]
     return median(besides) if besides else 0.0
 
 
-@functools.cache  # it is over, and a sweep may have hundreds
+@functools.cache  # finished runs do not change, and a sweep may have hundreds
 def seconds_of_epochs(run: Planned, first: int) -> float:
-    """Of a run that is done, from a phase on."""
+    """The seconds of all epochs of a finished run from phase `first` on."""
     record = record_of(run)
     return sum(line.get("seconds", 0.0) for line in record.epochs if line["phase"] >= first) if record else 0.0
 
 
 def time_note(runs: Sequence[Planned], folder: Path, jobs: int) -> str:
-    """How much there is to do, and how long runs in the folder say that it takes."""
+    """A sentence on how much there is to do, and how long it takes by the records of runs in the folder."""
     todo = [run for run in runs if not run.done]
     if not todo:
         return "Nothing is to do."
@@ -97,7 +97,7 @@ def time_note(runs: Sequence[Planned], folder: Path, jobs: int) -> str:
 
 
 def measured_how(speeds: Iterable[Speed]) -> str:
-    """Whether one after the other or side by side, where all were measured in one way."""
+    """The words for one after the other or side by side, if all speeds were measured in the same way; else none."""
     ways = {speed.circumstances for speed in speeds}
     return f" {ways.pop()}" if len(ways) == 1 else ""
 

@@ -15,12 +15,12 @@ from bdr.report import compare, comparison_sheets, natural_order
 from bdr.watch.folders import Look, leads_outside, looks
 from bdr.watch.kept import STRANGE, Kept, id_of, read
 
-AT_ONCE = 0.5  # seconds of reading before what was read so far is shown
-HAND_OVER = 0.01  # seconds in which others get hold of the lock
+AT_ONCE = 0.5  # seconds after which reading stops, so that what was read so far is shown
+HAND_OVER = 0.01  # seconds between two looks, in which other threads can take the lock
 
 
 class Board:
-    """What is known of the runs below some folders; changes are numbered, so that a reader can ask for the rest."""
+    """What is known of the runs below some folders; changes are numbered, so that a reader can ask for new ones."""
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self.roots = [Path(root).resolve() for root in roots]
@@ -28,12 +28,12 @@ class Board:
         self.gone: dict[str, int] = {}
         self.version = 0
         self.measured = 0  # the version of the last change that touches the comparison
-        self.pending = 0  # runs that have been found and not yet read
+        self.pending = 0  # how many runs have been found but not yet read
         self._comparisons: dict[tuple[str, ...], tuple[int, list[dict[str, Any]]]] = {}
         self._lock = threading.Lock()
 
     def look(self, at_once: float = AT_ONCE) -> None:
-        """Notice what is new, changed or gone; what was written last is read first."""
+        """Notice what is new, changed or gone; read the last written first, and stop after `at_once` seconds."""
         with self._lock:
             found = {id_of(path): look for path, look in looks(self.roots).items()}
             changed = [key for key, look in found.items() if self._is_news(key, look)]
@@ -50,9 +50,9 @@ class Board:
             self._tell_pending(unread)
 
     def look_through(self, at_once: float = AT_ONCE) -> None:
-        """Look until all that was found has been read; between two looks others are answered."""
+        """Look until all runs that were found have been read; between two looks, other requests are answered."""
         self.look(at_once)
-        for _ in range(self.pending):  # a look reads one run at least: an end, even where runs never rest
+        for _ in range(self.pending):  # a look reads at least one run: this ends even if runs keep changing
             if not self.pending:
                 break
             time.sleep(HAND_OVER)
@@ -77,7 +77,7 @@ class Board:
             self.gone[key] = self.measured = self.version
 
     def _refresh(self, found: dict[str, Look]) -> None:
-        """Time passes, and a checkpoint is a sign of life too."""
+        """Update all states, since time has passed; a checkpoint is a sign of life, although no record has changed."""
         for key, kept in self.kept.items():
             if kept.look.signature == found[key].signature:
                 kept.look = found[key]
@@ -90,7 +90,7 @@ class Board:
             self.version += 1
 
     def since(self, version: int) -> dict[str, Any]:
-        """All that has changed since a version; everything since 0."""
+        """Everything that has changed since a version; since version 0, everything there is."""
         with self._lock:
             return {
                 "version": self.version,
@@ -101,13 +101,13 @@ class Board:
             }
 
     def curves(self, key: str) -> dict[str, Any] | None:
-        """The curves of a run; None where no run has this id."""
+        """The curves of a run; None if no run has this id."""
         with self._lock:
             kept = self.kept.get(key)
             return None if kept is None else {"id": key, "version": kept.version, **kept.curves}
 
     def comparison(self, keys: tuple[str, ...]) -> dict[str, Any]:
-        """The tables of `bdr show` over these runs, or over all; made anew only when their results have changed."""
+        """The tables of `bdr show` over these runs, or over all; they are made again only if results have changed."""
         with self._lock:
             version = self.measured
             known = self._comparisons.get(keys)
@@ -121,7 +121,7 @@ class Board:
         return runs if keys else sorted(runs, key=natural_order)
 
     def open_runs(self, keys: tuple[str, ...]) -> tuple[list[Run], list[str], int]:
-        """The chosen runs with all that a report reads, what was skipped, and a number that changes when they do."""
+        """The chosen runs opened in full for a report, what was skipped, and a version that changes when they do."""
         with self._lock:
             runs, version = self._results(keys), self.measured
             found = {kept.look.path: kept.look for kept in self.kept.values()}
@@ -135,7 +135,7 @@ class Board:
 
 
 def _measure(kept: Kept) -> tuple[int, bool, bool] | None:
-    """What a comparison depends on."""
+    """What a comparison depends on in a run; None for a run that cannot be read."""
     return None if kept.run is None else (len(kept.run.phases), kept.run.done, kept.run.steps_lost)
 
 

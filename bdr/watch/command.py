@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import uvicorn
 
 FIRST_PORT = 8000
-PORTS = 50  # that are tried before giving up
+PORTS = 50  # how many are tried before giving up
 
 
 def watch_runs(runs: list[Path], host: str, port: int | None, exposed: bool, open_page: bool | None) -> None:
@@ -35,7 +35,7 @@ def watch_runs(runs: list[Path], host: str, port: int | None, exposed: bool, ope
         typer.echo(f"watching {', '.join(map(str, runs))} at {address} (Ctrl-C ends it)")
         if open_page or (open_page is None and has_screen()):
             threading.Timer(0.5, webbrowser.open, [address]).start()
-        with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises again when all is closed
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again when all is closed
             server.run(sockets=[listener])
 
 
@@ -46,7 +46,7 @@ def check_runs(runs: list[Path]) -> None:
 
 
 def check_host(host: str, exposed: bool) -> None:
-    """Only this machine, unless somebody really wants others to look too."""
+    """Refuse a host that others can reach, unless the user has said that they may look, too."""
     if is_loopback(host):
         return
     if not exposed:
@@ -97,7 +97,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def has_screen() -> bool:
-    """Whether opening a browser would open a window, and here."""
+    """Whether a browser would open a window, and open it where the user sits."""
     here = sys.stdout.isatty() and not os.environ.get("SSH_CONNECTION")
     return here and (sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")))
 

@@ -1,4 +1,4 @@
-"""Series with as many points as can be seen: what a page draws, and all that is kept of them."""
+"""Series cut down to the points that can be seen: these are what a page draws, and all that is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_STEPS = 120  # points of a destruction curve
 
 
 def rounded(values: np.ndarray) -> list[float | None]:
-    """Four digits, and null where there is none."""
+    """The values to four significant digits; None for those that are not finite."""
     values = np.asarray(values, np.float64)
     usual = np.isfinite(values) & (values != 0)
     size = 10.0 ** (3 - np.floor(np.log10(np.abs(values, where=usual, out=np.ones_like(values)))))
@@ -26,7 +26,7 @@ def rounded(values: np.ndarray) -> list[float | None]:
 
 
 def loss_curve(epochs: Epochs) -> dict[str, Any]:
-    """The loss over all epochs of a run, counted from 1, and after which epoch each phase is over."""
+    """The loss over all epochs of a run, counted from 1, and the epochs after which a phase is over."""
     count = len(epochs)
     chosen = np.unique(np.linspace(0, max(0, count - 1), min(count, MOST_EPOCHS)).round().astype(int))
     ends = np.flatnonzero(np.diff(epochs.phase)) + 1
@@ -34,13 +34,13 @@ def loss_curve(epochs: Epochs) -> dict[str, Any]:
 
 
 def steps_per_epoch_so_far(epochs: Epochs, phase: int, steps: int) -> int:
-    """Of a phase under way, from how far it is."""
+    """An estimate for an unfinished phase: its steps so far over the epochs of its first stage so far."""
     stages = [epochs.stages[place] for place in np.flatnonzero(epochs.phase == phase)]
     return max(1, round(steps / max(1, stages.count(stages[0]) if stages else 1)))
 
 
 def destruction_curve(run: Run, epochs: Epochs, phase: int) -> dict[str, Any] | None:
-    """The loss on old classes over the first stage of a phase: a mean over one epoch, more finely at the beginning."""
+    """The loss on old classes in a phase's first stage as a one-epoch moving mean, densest at first; or None."""
     series = first_stage(run, phase, CE_OLD)
     if not np.isfinite(series).any():
         return None

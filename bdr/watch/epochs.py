@@ -15,7 +15,7 @@ from bdr.records.work import MAIN
 
 @dataclass(frozen=True)
 class Epochs:
-    """A value an epoch: small enough to be kept for hundreds of runs, as the lines themselves are not."""
+    """One value per epoch: unlike the lines themselves, small enough to be kept for hundreds of runs."""
 
     phase: np.ndarray
     loss: np.ndarray
@@ -28,7 +28,7 @@ class Epochs:
         return len(self.phase)
 
     def of(self, phase: int) -> int:
-        """How many epochs of a phase there are."""
+        """How many epochs of a phase there are so far."""
         return int((self.phase == phase).sum())
 
 
@@ -46,7 +46,7 @@ def columns(lines: list[dict[str, Any]]) -> Epochs:
 
 
 class Progress(NamedTuple):
-    """Where a run is: a phase, an epoch of so many (0: not known), the share that is done, seconds that are left."""
+    """Where a run is: phase, stage, epoch out of `epochs` (0: not known), the share that is done, the seconds left."""
 
     phase: int
     stage: str
@@ -68,6 +68,6 @@ def progress_of(run: Run, epochs: Epochs) -> Progress:
 
 
 def share_and_left(run: Run) -> tuple[float, float | None]:
-    """Of a record that does not say how much work it is, the share of its phases, and no time."""
+    """The share of work done and the seconds left; the share of phases and None if the work is not recorded."""
     work = work_of(run)
     return (len(run.phases) / len(run.info["phases"]), None) if work is None else (work.share, work.left)

@@ -1,4 +1,4 @@
-"""Whether runs have changed, and that nothing of them lies outside of what is watched."""
+"""Whether runs have changed, and whether anything in them lies outside of what is watched."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOKED_AT = frozenset((*RECORDS, CHECKPOINT))
 
 @dataclass(frozen=True)
 class Look:
-    """A run's folder at one moment, without a file of it being opened."""
+    """The state of a run's folder at one moment, found without opening any of its files."""
 
     path: Path
     root: Path
@@ -25,12 +25,12 @@ class Look:
 
 
 def look_at(path: Path, root: Path, names: list[str]) -> Look:
-    """The folder, of which these files and folders are known to be there."""
+    """Look at a folder that is known to have files and folders of these names."""
     found: list[tuple[str, int, int]] = []
     touched = [0.0]
     for name in LOOKED_AT.intersection(names):
         try:
-            about = os.lstat(os.path.join(path, name))  # of a link itself: one put in place of a file is a change
+            about = os.lstat(os.path.join(path, name))  # of a link itself: a link in place of a file is a change
         except OSError:
             continue
         touched.append(about.st_mtime)
@@ -46,7 +46,7 @@ def looks(roots: list[Path]) -> dict[Path, Look]:
 
 
 def leads_outside(look: Look) -> Path | None:
-    """The first link in a run that leads out of what is watched."""
+    """The first link in a run that leads out of what is watched; None if there is none."""
     for folder, inner, files in os.walk(look.path):
         for name in sorted((*inner, *files)):
             place = Path(folder, name)

@@ -1,4 +1,4 @@
-"""What is remembered of a run: its row, its curves and its numbers; neither its epochs' lines nor its steps."""
+"""What is remembered of a run: its row, its curves and its numbers, but not the lines of its epochs or its steps."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bdr.watch.epochs import Progress, columns, progress_of
 from bdr.watch.folders import Look, leads_outside
 from bdr.watch.state import quiet_after, state_of
 
-# what reading a file of somebody else's making may raise, besides what the reader finds by itself
+# What reading a file that bdr did not write may raise, besides the errors that the reader itself reports
 STRANGE = (BdrError, OSError, KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True, eq=False)
 class LightRun(Run, Summarised):
-    """A run without its series: its numbers were computed while they were there."""
+    """A run without its series: its numbers were computed before these were dropped."""
 
     numbers: dict[str, Any] = field(default_factory=dict)
 
@@ -36,7 +36,7 @@ class LightRun(Run, Summarised):
 
 @dataclass(frozen=True)
 class Facts:
-    """What does not change before the files do."""
+    """What changes only when the files do."""
 
     title: str
     seed: int
@@ -69,7 +69,7 @@ class Kept:
         return id_of(self.look.path)
 
     def refresh(self, now: float) -> bool:
-        """Whether the state has become another one, by the mere passing of time."""
+        """Update the state, which may change as time passes even if no file does; return whether it has changed."""
         before, facts, run = self.state, self.facts, self.run
         if facts is None or run is None:
             self.state = "damaged", self.trouble
@@ -80,7 +80,7 @@ class Kept:
         return self.state != before
 
     def row(self) -> dict[str, Any]:
-        """All that the table and the cards show."""
+        """Everything that the table and the cards of the page show."""
         state, note = self.state
         place = str(self.look.path.relative_to(self.look.root))
         head = {"id": self.id, "version": self.version, "state": state, "note": note, "touched": self.look.touched}
@@ -93,12 +93,12 @@ class Kept:
 
 @cache
 def id_of(path: Path) -> str:
-    """A name for addresses, which is no path."""
+    """An id for addresses, so that none contains a path."""
     return hashlib.sha256(str(path).encode()).hexdigest()[:12]
 
 
 def read(look: Look) -> Kept:
-    """Read a run once; whatever is wrong with it becomes words."""
+    """Read a run; what is wrong with it is not raised, but described in `trouble`."""
     outside = leads_outside(look)
     if outside is not None:
         return Kept(look, trouble=f"not read: {outside} leads out of {look.root}")

@@ -26,8 +26,8 @@ from bdr.report.page import page
 from bdr.watch.board import Board
 
 EVERY = 0.5  # seconds between two looks at the folders
-SHARE = 4.0  # pauses are so many times as long as a look took
-STILL_HERE = 10.0  # seconds after which silence is broken, so that a lost connection is noticed
+SHARE = 4.0  # pauses are at least so many times as long as the look before them
+STILL_HERE = 10.0  # seconds of silence after which an event is sent, so that a lost connection is noticed
 PAGES = Path(__file__).parent / "pages"
 FILES = {"watch.css": "text/css", "watch.js": "text/javascript", "plots.js": "text/javascript"}
 TITLE = "Class-incremental learning"
@@ -42,9 +42,9 @@ Chosen = Annotated[list[str] | None, Query(alias="run")]
 
 
 def is_ours(host: str, allowed: set[str]) -> bool:
-    """Whether a Host header names this machine by number or by a name of ours.
+    """Whether a Host header is an IP address or one of the allowed names.
 
-    A page from elsewhere can make its own name point here and read what it likes (DNS rebinding), but no number.
+    A page from elsewhere can make its own name point here and read what it likes (DNS rebinding), but not an address.
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
     name = name.strip("[]").lower()
@@ -66,12 +66,12 @@ class Pulse:
             began = time.monotonic()
             if self.listeners:
                 await asyncio.to_thread(self.board.look)
-            # where looking takes long, on a slow disk say, it should not be all that is done
+            # if a look takes long, as on a slow disk, looking should not fill all the time
             rest = max(EVERY, SHARE * (time.monotonic() - began))
             await asyncio.sleep(EVERY / 10 if self.board.pending else rest)
 
     async def events(self) -> AsyncIterator[str]:
-        """What has changed, as it changes; the first event is everything."""
+        """Server-sent events with what has changed, as it changes; the first one has everything."""
         self.listeners += 1
         try:
             seen, silent = -1, 0.0
@@ -95,7 +95,7 @@ def compact(value: Any) -> str:
 
 
 class Reports:
-    """The report of some runs, as `bdr report` writes it; kept until they change. One is made at a time."""
+    """Makes the report of some runs as `bdr report` does, one at a time, and keeps the last until its runs change."""
 
     def __init__(self, board: Board) -> None:
         self.board = board
@@ -116,7 +116,7 @@ def report_of(runs: list[Run], skipped: list[str]) -> str:
 
 
 def sorry(text: str, status: int) -> HTMLResponse:
-    """A page that says why there is no other."""
+    """A page that says why there is nothing to show."""
     styles = [tag("link", rel="stylesheet", href=name) for name in ("colours.css", "pages/watch.css")]
     content = tag("h1", "Nothing to show yet"), tag("p", text), tag("p", tag("a", "Back to the runs", href="./"))
     head = tag("head", tag("meta", charset="utf-8"), tag("title", "bdr watch"), *styles)
@@ -124,7 +124,7 @@ def sorry(text: str, status: int) -> HTMLResponse:
 
 
 def make_app(board: Board, names: set[str] | None = None) -> FastAPI:
-    """The server's side of the page about a board; `names` are host names by which it may be asked for."""
+    """The web application for a board; `names` are further host names by which it may be asked for."""
     pulse, reports = Pulse(board), Reports(board)
     allowed = {"localhost", *(names or ())}
 
@@ -136,7 +136,7 @@ def make_app(board: Board, names: set[str] | None = None) -> FastAPI:
         with contextlib.suppress(asyncio.CancelledError):
             await beating
 
-    # no pages about the interface itself: they would fetch scripts from elsewhere
+    # no pages that describe the API: they would fetch scripts from elsewhere
     app = FastAPI(lifespan=alive, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.pulse = pulse
 
@@ -171,7 +171,7 @@ def variables(page: dict[str, str], lines: tuple[str, ...]) -> str:
 
 
 def colours() -> str:
-    """The report's colours, as variables, and how many there are for lines; dark where the system is."""
+    """The report's colours as CSS variables, and how many there are for lines; dark if the system is."""
     light = f":root {{ color-scheme: light dark; --colours: {len(PALETTE)}; {variables(LIGHT_PAGE, PALETTE)} }}"
     return f"{light}\n@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK_PAGE, DARK_PALETTE)} }} }}\n"
 

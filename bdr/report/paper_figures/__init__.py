@@ -38,7 +38,7 @@ __all__ = ["FIGURES", "Anchor", "Asked", "Printed", "contents", "write_figure"]
 
 
 def module_of(name: str) -> ModuleType:
-    """The file that draws a figure; each has ABOUT, NEEDS and draw."""
+    """The module that draws a figure; each has ABOUT, NEEDS and draw."""
     if name == "2":
         raise UsageError("figure 2 of the paper is a drawing of the method, without data; there are 1, 3, 4, 5, 6, 7")
     if name not in FIGURES:
@@ -47,12 +47,12 @@ def module_of(name: str) -> ModuleType:
 
 
 def contents() -> list[tuple[str, str, str]]:
-    """Of each figure its name, what it shows and what it needs."""
+    """For each figure, its name, what it shows and what it needs."""
     return [(name, module_of(name).ABOUT, module_of(name).NEEDS) for name in FIGURES]
 
 
 def write_figure(name: str, asked: Asked, out: Path, formats: str | None = None) -> tuple[list[Path], list[str]]:
-    """Draw a figure and write its pictures, numbers and caption; returns the files, and what was left out."""
+    """Draw a figure and write its pictures, numbers and caption; return the files and notes on what was left out."""
     module = module_of(name)
     place, chosen = place_of(out, name, formats)
     for run in asked.runs:

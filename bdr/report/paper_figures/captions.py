@@ -13,7 +13,7 @@ SHARED = ("net", "epochs", "batch", "optimizer", "herding", "augment", "precisio
 
 
 def caption(name: str, drawing: Drawing) -> str:
-    """Plain text in short paragraphs, to be taken over into a document."""
+    """The caption as plain text in short paragraphs, to be copied into a document."""
     heading = f"Figure {name}." if name.isdigit() else f"{name.capitalize()}."
     differs = drawing.differs or ["Nothing that the records tell."]
     return (
@@ -58,7 +58,7 @@ def _protocols(runs: Sequence[Run]) -> list[str]:
 
 
 def unlike(runs: Sequence[Run], shown: str, **facts: Sequence[object]) -> list[str]:
-    """What the paper shows, where these runs are not of the same data, classes a phase, memory or method."""
+    """What the paper shows, if these runs differ from it in one of these facts: data, base, step, memory or title."""
     found = {fact: list(dict.fromkeys(_fact(run, fact) for run in runs)) for fact in facts}
     apart = [fact for fact, wanted in facts.items() if set(found[fact]) != set(map(str, wanted))]
     if not apart:

@@ -1,4 +1,4 @@
-"""What is asked of a figure, and what it gives back."""
+"""What is asked of a figure, and what it returns."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Row = dict[str, Any]
 class Anchor:
     """An average incremental accuracy that the paper prints."""
 
-    title: str  # as a run has it
+    title: str  # as in the records of a run
     data: str
     base: int | None
     step: int | None
-    exemplars: int  # a class
+    exemplars: int  # per class
     average: float
     deviation: float | None
 
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper prints: its names of methods, by ours, and its accuracies."""
+    """What the paper prints: its names of methods, by the names used here, and its accuracies."""
 
     names: dict[str, str] = field(default_factory=dict)
     anchors: tuple[Anchor, ...] = ()
@@ -37,7 +37,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Asked:
-    """The runs to draw from, which phase of them, what the paper prints, and whom to tell of slow work."""
+    """The runs to draw from, which phase of them, what the paper prints, and a function that announces slow work."""
 
     runs: list[Run]
     phase: int | None = None
@@ -54,5 +54,5 @@ class Drawing:
     runs: list[Run]
     rows: list[Row]
     notes: list[str] = field(default_factory=list)  # how it was made, what is not in it
-    differs: list[str] = field(default_factory=list)  # from the paper's
-    further: dict[str, list[Row]] = field(default_factory=dict)  # more files of numbers, by what is in them
+    differs: list[str] = field(default_factory=list)  # how it differs from the paper's
+    further: dict[str, list[Row]] = field(default_factory=dict)  # more files of numbers, by the end of their names

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PERPLEXITY, SEED = 30, 0
-FEW_EXEMPLARS = 40  # in all: so many large dots leave the small ones to be seen
+FEW_EXEMPLARS = 40  # in all: up to this number, large dots leave the small ones visible
 
 
 def explained(background: int) -> str:
@@ -43,7 +43,7 @@ class Cloud:
 
 
 def phases_with(run: Run, moments: Sequence[str]) -> list[int]:
-    """Phases of which a run has snapshots at all these moments."""
+    """The phases for which a run has snapshots at all these moments."""
     wanted = {f"{moment}_features" for moment in moments} | {"labels", "exemplar"}
     return [line["phase"] for line in run.phases if line["phase"] and wanted <= run.snapshots(line["phase"]).keys()]
 
@@ -57,7 +57,7 @@ def no_snapshots(figure: str, run: Run, phase: int | None = None) -> UsageError:
 
 
 def embedded(run: Run, phase: int, moments: Sequence[str], background: int) -> Cloud:
-    """One t-SNE for all the moments of a phase, of so many images a class besides the exemplars."""
+    """One t-SNE for all moments of a phase, of the exemplars and at most `background` other images per class."""
     snapshot = run.snapshots(phase)
     rows = shown_rows(snapshot["labels"], snapshot["exemplar"], background)
     features = [np.asarray(snapshot[f"{moment}_features"][rows], np.float32) for moment in moments]
@@ -69,7 +69,7 @@ def embedded(run: Run, phase: int, moments: Sequence[str], background: int) -> C
 
 
 def shown_rows(labels: np.ndarray, exemplar: np.ndarray, background: int) -> np.ndarray:
-    """All exemplars, and a part of the other images of each class."""
+    """The rows of all exemplars, and of at most `background` other images of each class."""
     rng = np.random.default_rng(SEED)
     kept = [np.flatnonzero(exemplar)]
     for label in np.unique(labels):
@@ -79,12 +79,12 @@ def shown_rows(labels: np.ndarray, exemplar: np.ndarray, background: int) -> np.
 
 
 def on_a_plane(features: np.ndarray) -> np.ndarray:
-    """(N, 2) by t-SNE."""
+    """The features as points (N, 2), by t-SNE."""
     try:
         from sklearn.manifold import TSNE
     except ImportError as error:
         raise UsageError("t-SNE needs scikit-learn, which is not installed: pip install 'bdr[figures]'") from error
-    perplexity = min(PERPLEXITY, (len(features) - 1) / 3)  # of fewer images it would not be defined
+    perplexity = min(PERPLEXITY, (len(features) - 1) / 3)  # a larger one is not defined for so few images
     return TSNE(perplexity=perplexity, init="pca", random_state=SEED).fit_transform(features)
 
 
@@ -94,19 +94,19 @@ def class_colours(labels: Sequence[int]) -> dict[int, str]:
 
 
 def scatter(axes: Axes, cloud: Cloud, moment: str, colours: dict[int, str], size: float = 1.0) -> None:
-    """All images as faint dots, the exemplars before them: the smaller the more they are, lest they hide the others."""
+    """Draw all images as faint dots and the exemplars in front, smaller if they are many, so as to hide little."""
     points, shades = cloud.points[moment], np.array([colours[int(label)] for label in cloud.labels])
     back, front = ~cloud.exemplar, cloud.exemplar
     x, y = points.T
     axes.scatter(x[back], y[back], s=2.2 * size, c=shades[back], alpha=0.28, linewidths=0)
     large = size * min(1.0, FEW_EXEMPLARS / max(1, front.sum())) ** 0.5
     axes.scatter(x[front], y[front], s=8 * large, c=shades[front], edgecolors="white", linewidths=0.3 * large)
-    axes.set_rasterization_zorder(2)  # the dots as one small picture
+    axes.set_rasterization_zorder(2)  # draws the dots as one small picture
     style.bare(axes)
 
 
 def fix_limits(cells: Sequence[Axes], cloud: Cloud) -> None:
-    """The same square for all moments."""
+    """Give the panels of all moments the same square of limits."""
     points = np.concatenate(list(cloud.points.values()))
     middle, reach = (points.max(axis=0) + points.min(axis=0)) / 2, 0.53 * np.ptp(points, axis=0).max()
     for axes in cells:
@@ -116,7 +116,7 @@ def fix_limits(cells: Sequence[Axes], cloud: Cloud) -> None:
 
 
 def class_legend(figure: Figure, run: Run, colours: dict[int, str], columns: int) -> None:
-    """The names of the classes, below."""
+    """Add a legend with the names of the classes below the figure."""
     from matplotlib.lines import Line2D
 
     dot: dict[str, Any] = {"linestyle": "", "marker": "o", "markeredgewidth": 0}
@@ -134,7 +134,7 @@ def class_legend(figure: Figure, run: Run, colours: dict[int, str], columns: int
 
 
 def rows_of(cloud: Cloud, run: Run) -> list[Row]:
-    """A row a point."""
+    """One row per point."""
     names = run.info["classes"]
     return [
         {"moment": moment, "step": cloud.steps[moment], "class": names[int(label)], "exemplar": int(is_exemplar)}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ABOUT = "the loss curve of one phase with its peak, and t-SNE of old classes at the start, the peak and the end"
 NEEDS = "a run with --analyse; draws the one without BDR if there are several"
 MOMENTS = ("start", "peak", "end")
-BACKGROUND = 120  # images a class besides the exemplars: more take minutes, and hide each other
+BACKGROUND = 120  # images per class besides the exemplars: more take minutes, and hide each other
 LETTERS = dict(zip(MOMENTS, "abc", strict=True))
 
 
@@ -80,7 +80,7 @@ def draw(asked: Asked) -> Drawing:
 
 
 def chosen(asked: Asked) -> tuple[Run, int]:
-    """The run to show, without BDR if there is one, and its first phase with snapshots or the one asked for."""
+    """The run to show, one without BDR if possible, and the phase asked for or else its first with snapshots."""
     runs = [run for group in group_runs(asked.runs) for run in group.runs]
     able = sorted((run for run in runs if phases_with(run, MOMENTS)), key=is_balanced)
     if not able:
@@ -93,7 +93,7 @@ def chosen(asked: Asked) -> tuple[Run, int]:
 
 
 def paint_planes(cells: list[Axes], cloud: Cloud) -> dict[int, str]:
-    """A panel a moment; returns the colours of the classes."""
+    """Draw one panel per moment; return the colours of the classes."""
     colours = class_colours(list(cloud.labels))
     for axes, moment in zip(cells, MOMENTS, strict=True):
         scatter(axes, cloud, moment, colours)
@@ -118,7 +118,7 @@ def paint_curve(axes: Axes, run: Run, phase: int, name: str, cloud: Cloud) -> li
 
 
 def mark(axes: Axes, moment: str, step: int, means: np.ndarray, colour: str) -> None:
-    """A dot on the curve after so many steps, with the letter and the name of its panel above."""
+    """Mark a step on the curve with a dot, and with the letter and the name of its panel above."""
     from matplotlib.patheffects import withStroke
 
     axes.plot(step, means[step - 1], "o", color=colour, markeredgecolor="white", markersize=5.5, zorder=4)

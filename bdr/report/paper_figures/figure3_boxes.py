@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 ABOUT = "box plots of the distillation loss in every phase, without and with BDR"
 NEEDS = "runs of a method without and with BDR; any records do"
 MOST_ROWS, MOST_COLUMNS = 5, 3  # of panels: five below each other fill a page
-MOST_TICKS = 27  # on the width of a page
-WIDTH = 0.34  # of a box, where phases are 1 apart
+MOST_TICKS = 27  # ticks across the width of a page
+WIDTH = 0.34  # the width of a box, where phases are 1 apart
 DENSE = -1  # the layer of the points, below all others
 
 
@@ -58,7 +58,7 @@ def draw(asked: Asked) -> Drawing:
 
 
 def paint_all(panels: list[Panel], asked: Asked) -> tuple[Figure, list[Row]]:
-    """Below each other as long as they fit on a page, then side by side; returns the numbers too."""
+    """Draw the panels below each other if they fit on a page, else side by side; return the figure and its numbers."""
     columns = min(MOST_COLUMNS, math.ceil(len(panels) / MOST_ROWS))
     grid = style.in_lines(panels, columns)
     titles = {panel.title: style.wrapped(panel.title, style.PAGE / columns) for panel in panels}
@@ -119,6 +119,6 @@ def paint(axes: Axes, side: Side, places: np.ndarray, boxes: list[dict[str, Any]
         flierprops={"marker": ".", "markersize": 1.8, "markerfacecolor": side.colour, "zorder": DENSE}
         | {"markeredgewidth": 0, "alpha": 0.45},
     )
-    # thousands of points: as one picture they are small, as shapes they would be megabytes
+    # thousands of points take little space as one picture, but megabytes as shapes
     axes.set_rasterization_zorder(DENSE + 1)
     drawn["boxes"][0].set_label(side.label)

@@ -67,7 +67,7 @@ def draw(asked: Asked) -> Drawing:
 
 
 def paint_all(panels: list[Panel], phase: int, asked: Asked) -> tuple[Figure, list[Row], list[Row]]:
-    """Returns the figure and the numbers in it, by epoch and by step."""
+    """Draw all panels; return the figure and the numbers in it, by epoch and by step."""
     grid = arranged(panels)
     titles = {panel.title: style.wrapped(panel.title, width_of(grid) / len(grid[0])) for panel in panels}
     figure = style.blank(width_of(grid), 0.3 + style.height_of([*titles.values()], 1.75) * len(grid))
@@ -84,7 +84,7 @@ def paint_all(panels: list[Panel], phase: int, asked: Asked) -> tuple[Figure, li
 
 
 def name_axes(cells: np.ndarray, grid: list[list[Panel | None]], of_one_loss: bool) -> None:
-    """Epochs at the last panel of a column that is there; a loss at each, or that of all at the first of a row."""
+    """Name epochs at the lowest panel of each column; name the loss at each panel, or once a row if all share it."""
     for line, panels in zip(cells, grid, strict=True):
         there = [(axes, panel) for axes, panel in zip(line, panels, strict=True) if panel is not None]
         for axes, panel in there[:1] if of_one_loss else there:
@@ -103,7 +103,7 @@ def check_phase(pairs: list[Pair], phase: int) -> None:
 
 
 def arranged(panels: list[Panel]) -> list[list[Panel | None]]:
-    """A row a method and a column a scenario, if that leaves no row long; else line by line."""
+    """One row per method and one column per scenario, if the columns are few enough; else line by line."""
     places = [(panel.pair.method, scenario_of(panel.pair)) for panel in panels]
     methods, scenarios = (list(dict.fromkeys(names)) for names in zip(*places, strict=True))
     found = dict(zip(places, panels, strict=True))
@@ -121,7 +121,7 @@ def width_of(grid: list[list[Panel | None]]) -> float:
 
 
 def rises(axes: Axes, panel: Panel, phase: int, asked: Asked) -> list[Row]:
-    """The thin lines: what happens within the first epochs, which means of epochs hide."""
+    """Draw the thin lines, which show what means of epochs hide within the first epochs; return their numbers."""
     rows: list[Row] = []
     for side in panel.pair.sides():
         run = side.group.runs[0]
@@ -137,7 +137,7 @@ def rises(axes: Axes, panel: Panel, phase: int, asked: Asked) -> list[Row]:
 
 
 def curves(axes: Axes, panel: Panel, phase: int, asked: Asked) -> list[Row]:
-    """The thick lines and their bands: the epochs, and the highest of each."""
+    """Draw the thick lines over epochs with their bands, and mark the highest epoch of each; return their numbers."""
     rows: list[Row] = []
     peaks: list[tuple[float, int, Side]] = []
     for side in panel.pair.sides():
@@ -165,7 +165,7 @@ def paint(axes: Axes, side: Side, mean: np.ndarray, low: np.ndarray, high: np.nd
 
 
 def mark_peaks(axes: Axes, peaks: list[tuple[float, int, Side]]) -> None:
-    """Dots on the curves, and their heights in the corner that a falling curve leaves free."""
+    """Mark peaks with dots, and write their heights into the corner that a falling curve leaves free."""
     for line, (height, epoch, side) in enumerate(peaks):
         axes.plot(epoch, height, side.marker, color=side.colour, markersize=3.5)
         place: dict[str, Any] = {"transform": axes.transAxes, "ha": "right", "va": "top", "fontsize": 7}

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ABOUT = "heat map of average accuracy over BDR's m and m', the best cell framed"
 NEEDS = "runs of one method with BDR at two or more values of bdr.m or bdr.m_prime (bdr sweep with a grid)"
-DEFAULTS = {"bdr.m": 0.8, "bdr.m_prime": 0.8}  # what was not set is not in the first records
-CONSTANT = "cr"  # constant rebalancing is the name of m = m' = 1
+DEFAULTS = {"bdr.m": 0.8, "bdr.m_prime": 0.8}  # the first records lack what was not set
+CONSTANT = "cr"  # constant rebalancing, which is m = m' = 1
 Cell = tuple[float, float]
 
 
@@ -80,24 +80,24 @@ def cell_of(run: Run) -> Cell:
 
 
 def besides(settings: dict[str, Any]) -> dict[str, Any]:
-    """What a run was given, m and m' aside, by whatever name."""
+    """The settings without m and m', also where these are given as constant rebalancing."""
     rest = {name: value for name, value in settings.items() if name not in DEFAULTS}
     return {name: value for name, value in rest.items() if (name, value) != ("bdr.components", CONSTANT)}
 
 
 def by_family(groups: list[Group]) -> list[dict[Cell, Group]]:
-    """Groups that differ in m and m' alone, by them."""
+    """Families of groups that differ in m and m' alone, each by its (m, m')."""
     families: dict[str, dict[Cell, Group]] = {}
     for group, settings in zip(groups, written_out([group.told_best for group in groups]), strict=True):
         key = json.dumps([group.protocol, group.runs[0].title, besides(settings)], sort_keys=True, default=str)
         mine, cell = families.setdefault(key, {}), cell_of(group.told_best)
-        if cell not in mine or "bdr.components" not in settings:  # who was told m and m' themselves comes first
+        if cell not in mine or "bdr.components" not in settings:  # one that was given m and m' themselves comes first
             mine[cell] = group
     return list(families.values())
 
 
 def seeds_note(groups: Collection[Group], further: int) -> list[str]:
-    """Where cells have other seeds than others have: a seed may do more than m and m'."""
+    """A note if cells differ in their seeds: a seed may have a larger effect than m and m'."""
     if further:
         return [f"Left out, since not all cells have a run of the same seed: runs of other seeds, {further} in all."]
     alike = len({frozenset(group.by_seed()) for group in groups}) == 1
@@ -123,7 +123,7 @@ def axes_of(found: dict[Cell, OverSeeds]) -> tuple[list[float], list[float]]:
 
 
 def table(found: dict[Cell, OverSeeds], best: Cell) -> list[Row]:
-    """A row a cell of the grid, those without runs too."""
+    """One row per cell of the grid, including cells without runs."""
     across, upwards = axes_of(found)
     nothing = OverSeeds(None, None, 0)
     return [
@@ -134,7 +134,7 @@ def table(found: dict[Cell, OverSeeds], best: Cell) -> list[Row]:
 
 
 def paint(axes: Axes, found: dict[Cell, OverSeeds]) -> Cell:
-    """Shades from the worst to the best cell, with the numbers in them; returns the best."""
+    """Draw the cells in shades from the worst to the best, with their numbers; return the best."""
     from matplotlib.colors import LinearSegmentedColormap
 
     across, upwards = axes_of(found)

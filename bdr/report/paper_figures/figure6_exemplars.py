@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ABOUT = "average accuracy against exemplars a class, without and with BDR, with the paper's numbers as hollow marks"
 NO_SCENARIO = ("memory", "order")  # facts in which runs of one curve may differ
-MOST_COLUMNS = 3  # as many as there are steps in the paper: a row a method
+MOST_COLUMNS = 3  # as many as the paper has steps: one row per method
 NEEDS = "runs without and with BDR at two or more memories a class (--memory 5/class, 20/class, ...)"
 
 
@@ -55,7 +55,7 @@ def draw(asked: Asked) -> Drawing:
 
 
 def paint_all(panels: list[list[Pair]], asked: Asked) -> tuple[Figure, list[Row]]:
-    """A panel a method and scenario; returns the figure and the numbers in it."""
+    """Draw one panel per method and scenario; return the figure and the numbers in it."""
     lines, columns = -(-len(panels) // MOST_COLUMNS), min(MOST_COLUMNS, len(panels))
     width = style.COLUMN if columns < 3 else style.PAGE
     figure = style.blank(width, 0.75 + 1.85 * lines)
@@ -74,13 +74,13 @@ def paint_all(panels: list[list[Pair]], asked: Asked) -> tuple[Figure, list[Row]
 
 
 def exemplars(run: Run) -> int | None:
-    """20 of `20/class`; None for a total."""
+    """The exemplars per class: 20 for `20/class`; None if the memory is a total."""
     count, _, kind = str(run.protocol.get("memory")).partition("/")
     return int(count) if kind == "class" and count.isdigit() else None
 
 
 def curves_and_points(panels: list[list[Pair]]) -> tuple[list[list[Pair]], list[list[Pair]]]:
-    """Panels of two memories and more, and those of one, which show no course."""
+    """Panels with two or more memories, and panels with only one, which show no trend."""
     several = [panel for panel in panels if len({exemplars(pair.run) for pair in panel}) > 1]
     return several, [panel for panel in panels if panel not in several]
 
@@ -99,12 +99,12 @@ def too_few_memories(pairs: list[Pair]) -> UsageError:
 
 
 def how_to_make_others(pair: Pair) -> str:
-    """Runs like these with another memory a class; where these have none to be set beside, with two."""
+    """What to type for runs like these with another memory per class, or with two if theirs is not per class."""
     what = pair.without.runs[0].title, pair.balanced.runs[0].title
     fewer, more = "5/class", "20/class"
     memory = more if memory_of(pair) == fewer else fewer
     again = f", the second time with --memory {more}," if exemplars(pair.run) is None else ""
-    runs = [*pair.balanced.runs, *pair.without.runs]  # the first has the settings of both
+    runs = [*pair.balanced.runs, *pair.without.runs]  # the first one has the settings of both sides
     return f"make others{again} with: {sweep_for(what, runs, what[1], {'memory': memory})}"
 
 
@@ -113,13 +113,13 @@ def memory_of(pair: Pair) -> str:
 
 
 def besides_memory(one: Pair, other: Pair) -> str:
-    """`base, network`: what else keeps runs of two memories from being one curve."""
+    """What else differs between runs of two memories, so that they are not one curve: `base, network`"""
     facts = [fact for fact in differences([one.run, other.run]) if fact not in NO_SCENARIO]
     return ", ".join(IN_A_WORD.get(fact, fact.replace("_", " ")) for fact in facts)
 
 
 def scenarios(pairs: list[Pair]) -> list[list[Pair]]:
-    """Pairs that differ in the memory alone, smallest first; a panel each, those of a method together."""
+    """Panels of pairs that differ in the memory alone, smallest memory first; panels of one method stand together."""
     found: dict[str, list[Pair]] = {}
     for pair in pairs:
         facts = {fact: value for fact, value in pair.run.protocol.items() if fact not in NO_SCENARIO}
@@ -153,7 +153,7 @@ def averages(group: Group) -> OverSeeds:
 
 
 def anchors_of(run: Run, asked: Asked) -> list[Anchor]:
-    """What the paper prints of this method under this protocol, whatever the memory."""
+    """What the paper prints for this method under this protocol, by rising memory."""
     facts = tuple(run.protocol.get(fact) for fact in ("data", "base", "step"))
     mine = [each for each in asked.printed.anchors if each.title == run.title]
     return sorted((e for e in mine if (e.data, e.base, e.step) == facts), key=lambda each: each.exemplars)

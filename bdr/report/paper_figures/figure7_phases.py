@@ -33,7 +33,7 @@ NEEDS = "runs without and with BDR, both with --analyse"
 MOMENTS = ("peak", "end")
 MOST_PHASES = 5
 CELL = (style.PAGE - 0.3) / MOST_PHASES  # the side of a panel
-BACKGROUND = 60  # images a class besides the exemplars: there are ten embeddings to make, and the panels are small
+BACKGROUND = 60  # images per class besides the exemplars: there are ten embeddings to make, and the panels are small
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def draw(asked: Asked) -> Drawing:
 
 
 def chosen(asked: Asked) -> tuple[Pair, list[str]]:
-    """The first pair both of whose sides have snapshots, of one seed."""
+    """The first pair of which both sides have snapshots in their first runs, and notes on what is not shown."""
     pairs, notes = pairs_of(asked.runs, "7")
     for pair in pairs:
         if all(phases_with(side.group.runs[0], MOMENTS) for side in pair.sides()):
@@ -91,7 +91,7 @@ def chosen(asked: Asked) -> tuple[Pair, list[str]]:
 
 
 def shown_phases(pair: Pair) -> list[int]:
-    """The phases that both have; of many, five that are evenly apart."""
+    """The phases for which both sides have snapshots; of many, five that are evenly spaced."""
     both = [phases_with(side.group.runs[0], MOMENTS) for side in pair.sides()]
     common = [phase for phase in both[0] if phase in both[1]]
     if not common:
@@ -110,7 +110,7 @@ def embed_all(pair: Pair, phases: list[int], asked: Asked) -> Scene:
 
 
 def paint_all(cells: np.ndarray, scene: Scene) -> None:
-    """Without and with BDR below each other at the same moment: that is the comparison."""
+    """Draw all clouds, without and with BDR below each other at the same moment, since these are compared."""
     for (side, phase), cloud in scene.clouds.items():
         column = scene.phases.index(phase)
         places = [cells[2 * row + side][column] for row in range(2)]
@@ -131,7 +131,7 @@ def name_rows(cells: np.ndarray, scene: Scene, pair: Pair) -> None:
 
 
 def name_classes(figure: Figure, scene: Scene) -> list[str]:
-    """A legend where all phases show the same classes; else a note, since a colour is another class in each column."""
+    """Add a legend if all phases show the same classes; else return a note, since colours differ between columns."""
     shown = {tuple(np.unique(cloud.labels)) for cloud in scene.clouds.values()}
     if len(shown) > 1:
         return ["A colour is one class within a phase, and another in the next; the table of numbers names them."]

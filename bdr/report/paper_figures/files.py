@@ -21,7 +21,7 @@ NO_DATE = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}
 
 
 def formats_of(text: str | None) -> tuple[str, ...]:
-    """`pdf,svg` as a tuple; all of them if nothing was given."""
+    """The formats named in a text such as `pdf,svg`; all of them if nothing was given."""
     if text is None:
         return FORMATS
     names = [part.strip().lower().removeprefix(".") for part in text.split(",") if part.strip()]
@@ -34,7 +34,7 @@ def formats_of(text: str | None) -> tuple[str, ...]:
 
 
 def place_of(out: Path, name: str, formats: str | None) -> tuple[Path, tuple[str, ...]]:
-    """Where files go, without their ending, and in which formats: a file name tells its own."""
+    """Where the files go, without their ending, and in which formats: by default, the ending of `out` if it has one."""
     ending = out.suffix.lower().removeprefix(".")
     if out.is_dir() or ending not in (*FORMATS, *OTHER_PICTURES):
         if out.exists() and not out.is_dir():
@@ -50,7 +50,7 @@ def place_of(out: Path, name: str, formats: str | None) -> tuple[Path, tuple[str
 
 
 def write_drawing(name: str, drawing: Drawing, place: Path, formats: Sequence[str]) -> list[Path]:
-    """Every file of a figure; pictures first."""
+    """Write every file of a figure and return their paths, pictures first."""
     with writing(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes | str] = {f".{ending}": picture(drawing, ending) for ending in formats}
@@ -71,7 +71,7 @@ def picture(drawing: Drawing, ending: str) -> bytes:
 
 
 def rounded(svg: bytes) -> bytes:
-    """Shapes to a hundredth of a point: nobody sees more, and the file is half as large."""
+    """The SVG with shapes rounded to a hundredth of a point: nobody sees more, and the file is half as large."""
 
     def shorten(shape: re.Match[bytes]) -> bytes:
         return re.sub(rb"\d+\.\d+", lambda number: b"%g" % round(float(number[0]), 2), shape[0])
@@ -80,7 +80,7 @@ def rounded(svg: bytes) -> bytes:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A line a row; numbers to six digits, nothing where there is none."""
+    """The rows as CSV, with numbers to six digits and empty cells for missing ones."""
     text = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(text, names, lineterminator="\n")

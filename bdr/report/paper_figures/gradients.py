@@ -1,4 +1,4 @@
-"""The quantity that BDR balances: gradient norms of new against old classes, without and with it."""
+"""The quantity that BDR balances: gradient norms of new classes over those of old ones, without and with BDR."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def norms(run: Run, phase: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quotient(new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    """NaN where a batch has no image of one kind, or an old norm is nothing."""
+    """new / old; NaN where a batch has no image of one kind, or a norm is zero."""
     return np.divide(new, old, out=np.full(len(new), np.nan), where=np.isfinite(new) & (old > 0) & (new > 0))
 
 
@@ -146,7 +146,7 @@ def paint_phases(axes: Axes, side: Side, places: np.ndarray, low: np.ndarray, mi
 
 
 def balanced_line(axes: Axes) -> None:
-    """Where old and new weigh the same, on an axis on which half and double are as far away."""
+    """Draw the line on which old and new weigh the same; on the logarithmic axis, half and double are equally far."""
     axes.set_yscale("log")
     axes.axhline(1, color=style.SOFT, linewidth=0.8, zorder=1)
     style.log_ticks(axes.yaxis, axes.get_ylim())

@@ -1,4 +1,4 @@
-"""A method beside itself with BDR: which runs are such a pair, and what it is called."""
+"""Pairs of a method without and with BDR: which runs form a pair, and what it is called."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FACTS = {"data": "{}", "base": "B = {}", "step": "S = {}", "memory": "R = {}", "
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two, as it is drawn."""
+    """One side of a pair, as it is drawn."""
 
     group: Group
     label: str
     colour: str
     marker: str
-    dashes: Any  # as matplotlib takes a line style
+    dashes: Any  # a line style as matplotlib takes it
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,18 @@ def method_of(run: Run) -> str:
 
 
 def name_of(run: Run, printed: Printed) -> str:
-    """`CwD`, as the paper calls it, or as it was typed; with BDR, that too."""
+    """The method as the paper calls it (`CwD`), else as it was typed, with `+ BDR` if it has BDR."""
     method = method_of(run)
     return printed.names.get(method, method) + (" + BDR" if is_balanced(run) else "")
 
 
 def own_settings(group: Group) -> int:
-    """How many settings of BDR a group was given: the one with none is BDR as it is."""
+    """How many settings of BDR a group was given; a group with none has BDR as it is."""
     return sum(name.startswith(f"{MODULE}.") for name in settings_of(group.runs[0]))
 
 
 def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
-    """All pairs, and a note for each group of runs that is in none of them."""
+    """All pairs, and notes on the groups that are in none of them and on the seeds that only one side has."""
     groups = group_runs(runs)
     found = [pair for group in groups if (pair := _pair(group, groups)) is not None]
     if not found:
@@ -86,7 +86,7 @@ def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
 
 
 def _pair(group: Group, groups: list[Group]) -> Pair | None:
-    """A group without BDR and the one with it that has nothing else apart: a gain in a table is over such a row too."""
+    """A group without BDR paired with one that differs in BDR alone, as for a gain in a table; None if none does."""
     alike = [other for other in other_halves(group, groups) if not apart(group, other)]
     if is_balanced(group.runs[0]) or not alike:
         return None
@@ -94,7 +94,7 @@ def _pair(group: Group, groups: list[Group]) -> Pair | None:
 
 
 def of_same_seeds(pair: Pair) -> tuple[Pair, list[str]]:
-    """Both halves of the seeds that both have, as a gain in a table is; and a note where one has others."""
+    """The pair cut to the seeds that both sides have, as for a gain in a table, and a note if their seeds differ."""
     (without, balanced), further = of_common_seeds([pair.without, pair.balanced])
     names = f"{without.label} and {balanced.label} ({without.protocol})"
     alone = f"Left out, since not both of {names} have the seed: {further} run{'' if further == 1 else 's'}."
@@ -105,14 +105,14 @@ def of_same_seeds(pair: Pair) -> tuple[Pair, list[str]]:
 
 
 def other_halves(group: Group, groups: list[Group]) -> list[Group]:
-    """Those of the same method and protocol on the other side, whatever their settings are."""
+    """The groups of the same method and protocol that have BDR if this one does not, or lack it if it has it."""
     run = group.runs[0]
     across = [other for other in groups if is_balanced(other.runs[0]) != is_balanced(run)]
     return [each for each in across if (each.protocol, method_of(each.runs[0])) == (group.protocol, method_of(run))]
 
 
 def left_out(groups: list[Group]) -> list[str]:
-    """A note for variants of BDR, and one for methods that stand alone."""
+    """One note for variants of BDR, and one for methods that have no other half."""
     variants = [group.label for group in groups if own_settings(group)]
     alone = [f"{group.label} ({group.protocol})" for group in groups if not own_settings(group)]
     return [
@@ -140,19 +140,19 @@ def _no_pair(groups: list[Group], figure: str) -> UsageError:
 
 
 def can_be_paired(run: Run) -> bool:
-    """Whether there is a run that is its other half: BDR needs exemplars, and an extended run is of one other."""
+    """Whether a run can have an other half: BDR needs exemplars, and an extended run belongs to the run it extends."""
     return keeps_exemplars(run) and "extends" not in run.info
 
 
 def all_there_is(groups: list[Group]) -> str:
-    """`there is only ucir, wa (digits B4 S2, 3/class); lwf (digits B4 S2, 0)`"""
+    """All groups in a few words: `there is only ucir, wa (digits B4 S2, 3/class); lwf (digits B4 S2, 0)`"""
     labels = {each[0].protocol: [group.label for group in each] for each in by_protocol(groups)}
     told = [f"{shortened(mine, MOST_NAMED)} ({protocol})" for protocol, mine in labels.items()]
     return f"there is only {'; '.join(told)}"
 
 
 def panel_titles(runs: Sequence[Run], printed: Printed, untold: Sequence[str] = ()) -> list[str]:
-    """`CwD, S = 10` for each run, with every further fact that tells them apart."""
+    """Titles such as `CwD, S = 10`, one for each run, with every further fact that tells them apart."""
     values = {fact: {str(run.protocol.get(fact)) for run in runs} for fact in FACTS if fact not in untold}
     told = [fact for fact, each in values.items() if fact == "step" or len(each) > 1]
     titles = [", ".join([plain_name(run, printed), *facts_of(run, told)]) for run in runs]
@@ -163,7 +163,7 @@ def panel_titles(runs: Sequence[Run], printed: Printed, untold: Sequence[str] = 
 
 
 def settings_apart(run: Run, others: Sequence[Run]) -> list[str]:
-    """What tells a run from others of the same title, itself among them: settings, or what was made of them."""
+    """What tells a run from others of the same title, itself among them: settings, else its fingerprint."""
     told = settings_told(others)
     if [told[other.path] for other in others].count(told[run.path]) > 1:
         return [f"[{run.fingerprint}]"]

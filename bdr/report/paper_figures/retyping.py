@@ -12,29 +12,29 @@ from bdr.records.reader import by_name
 from bdr.report.protocols import settings_of
 
 MODULE = "bdr"
-# what a run like another one is typed with: the data set decides the rest, but for single settings
+# the options that are typed for a run like another one: the data set decides the rest, except for single settings
 TYPED = ("data", "root", "size", "base", "step", "order", "phases", "val", "memory", "herding", "net")
 TRAINED = ("stage.epochs", "stage.batch", "stage.lr")
 USUAL_SIZE = 32
 
 
 def keeps_exemplars(run: Run) -> bool:
-    """Some, and not all images."""
+    """Whether a run keeps some images as exemplars, but not all."""
     return str(run.protocol.get("memory")) not in ("0", "0/class", "all")
 
 
 def retyped(run: Run, title: str, without: Sequence[str] = ("--out",), *options: str) -> str:
-    """The command that made a run, of another title and in another folder; one of its record where it cannot serve."""
+    """The command that made a run, with another title and other options; one made from its record if that fails."""
     words = shlex.split(str(run.info.get("command") or ""))
     if words[:2] != ["bdr", "run"] or words.count(run.title) != 1:
         return command_for(run, title, *options)
-    settings = () if MODULE in title.split("+") else (f"{MODULE}.",)  # of what the other lacks
+    settings = () if MODULE in title.split("+") else (f"{MODULE}.",)  # of BDR, if the other run lacks it
     kept = [word for option in options_of(words) if not is_of(option, without, settings) for word in option]
     return shlex.join([*(title if word == run.title else word for word in kept), *options])
 
 
 def options_of(words: Sequence[str]) -> list[list[str]]:
-    """The words of a command, each option with its value."""
+    """The words of a command, with each option and its value in one list."""
     found: list[list[str]] = []
     for word in words:
         takes = bool(found) and found[-1][-1].startswith("--") and "=" not in found[-1][-1]
@@ -43,22 +43,22 @@ def options_of(words: Sequence[str]) -> list[list[str]]:
 
 
 def is_of(option: Sequence[str], names: Sequence[str], settings: Sequence[str]) -> bool:
-    """Whether an option is one of these, as `--out here` or `--out=here`; or sets one of these settings."""
+    """Whether an option has one of these names, as `--out here` or `--out=here`, or sets one of these settings."""
     name, _, value = (option[0] if len(option) == 1 else "=".join(option)).partition("=")
     return name in names or (name == "--set" and value.startswith(tuple(settings)))
 
 
 def command_for(run: Run, title: str | None = None, *options: str) -> str:
-    """What to type for a run like this one, of another method or with further options."""
-    another = title is not None and not keeps_exemplars(run)  # as only a method can be that keeps none, or all
+    """What to type for a run like this one, with another title or with further options."""
+    another = title is not None and not keeps_exemplars(run)  # another method may need a memory of its own
     typed = options_like(run, title or run.title, without=("memory",) if another else ())
     return shlex.join(["bdr", "run", title or run.title, *typed, *options])
 
 
 def sweep_for(what: Sequence[str], runs: Sequence[Run], title: str, changed: dict[str, Any], *without: str) -> str:
-    """What to type for a sweep of runs like the first of these, over their seeds, with some options changed.
+    """What to type for a sweep of runs like the first of these, over the seeds of all, with some options changed.
 
-    `without` are settings that are left to the sweep.
+    `without` names settings that are left to the sweep.
     """
     typed = options_like(runs[0], title, (*changed, *without))
     seeds = ",".join(str(seed) for seed in sorted({run.seed for run in runs}))
@@ -67,7 +67,7 @@ def sweep_for(what: Sequence[str], runs: Sequence[Run], title: str, changed: dic
 
 
 def options_like(run: Run, title: str, without: Sequence[str] = ()) -> list[str]:
-    """All that is typed for a run like this one, but for some options and settings."""
+    """All options for a run like this one, except the options and settings in `without`."""
     given = {name: value for name, value in facts_typed(run).items() if name not in without}
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     uneven = ["--uneven"] if (run.info.get("config") or {}).get("uneven") else []
@@ -75,7 +75,7 @@ def options_like(run: Run, title: str, without: Sequence[str] = ()) -> list[str]
 
 
 def facts_typed(run: Run) -> dict[str, Any]:
-    """What its options say of a run: data and phases, memory and network."""
+    """The options that describe a run and are not the usual ones: data and phases, memory and network."""
     config = run.info.get("config") or {}
     found = {name: config.get(name, run.protocol.get(name)) for name in TYPED}
     found |= {"root": run.info.get("root") or found["root"]}
@@ -84,7 +84,7 @@ def facts_typed(run: Run) -> dict[str, Any]:
 
 
 def _carried(run: Run, title: str, without: Sequence[str]) -> list[str]:
-    """`--set ucir.eta=5`: what a run was given for its images, the parts of a title and the training of its method."""
+    """`--set ucir.eta=5` and the like: what a run was given for its images, for parts of the title and for training."""
     config = run.info.get("config") or {}
     owners = [part.rpartition(":")[2] for part in (*title.split("+"), str(config.get("net")))]
     of_images = {} if config.get("statistics", "default") == "default" else {"statistics": config["statistics"]}
@@ -102,6 +102,6 @@ def _as_typed(value: Any) -> str:
 
 
 def analysed(run: Run) -> str:
-    """What to type for the same run with all that --analyse logs: elsewhere, since a run is analysed from its start."""
+    """What to type for the same run with --analyse, in another folder, since a run is analysed from its start."""
     elsewhere = "--seed", str(run.seed), "--analyse", "--runs", "analysed"
     return retyped(run, run.title, ("--out", "--runs", "--seed", "--seeds"), *elsewhere)

@@ -1,4 +1,4 @@
-"""The loss on old knowledge over the steps of a phase: which series the runs have, and by epoch."""
+"""The loss on old knowledge over the steps of a phase: which series the runs have, and their values by epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bdr.report.paper_figures.pairs import Pair, panel_titles, plain_name
 from bdr.report.paper_figures.retyping import command_for
 
 NAMES = {"distillation": "distillation loss", "ce_old": "cross-entropy of old classes"}
-MOST_POINTS = 400  # of a curve: print shows no more
+MOST_POINTS = 400  # points of a curve: print shows no more
 
 
 def incremental_phases(run: Run) -> list[int]:
@@ -40,7 +40,7 @@ def chosen_series(runs: Sequence[Run], figure: str) -> str:
 
 @dataclass(frozen=True)
 class Panel:
-    """A pair as it is drawn: under which title, and by which loss."""
+    """A pair as it is drawn, with the title of its panel and the series of its loss."""
 
     pair: Pair
     title: str
@@ -52,12 +52,12 @@ class Panel:
 
     @property
     def told(self) -> dict[str, str]:
-        """What every row of its numbers begins with."""
+        """The columns that every row of its numbers begins with."""
         return {"panel": self.title, "loss": self.series}
 
 
 def panels_of(pairs: Sequence[Pair], figure: str, printed: Printed) -> list[Panel]:
-    """A panel a pair, each by its own series: a method that lacks a term takes it from no other."""
+    """One panel per pair, each with its own series: if one method lacks a term, the others still show it."""
     titles = panel_titles([pair.run for pair in pairs], printed)
     chosen = [chosen_series(pair.runs, figure) for pair in pairs]
     return [Panel(*each) for each in zip(pairs, titles, chosen, strict=True)]
@@ -68,14 +68,14 @@ def of_one_loss(panels: Sequence[Panel]) -> bool:
 
 
 def loss_shown(panels: Sequence[Panel]) -> str:
-    """What a caption calls the loss of all panels."""
+    """What a caption calls the loss that the panels show."""
     if of_one_loss(panels):
         return panels[0].loss
     return f"{NAMES['distillation']} (the {NAMES['ce_old']} where a method has no such term)"
 
 
 def series_notes(panels: Sequence[Panel], printed: Printed) -> list[str]:
-    """What each loss is, and which methods are not drawn by the paper's."""
+    """Notes on what each loss is, and on which methods are not shown by the paper's loss."""
     runs = {name: [run for panel in panels if panel.series == name for run in panel.pair.runs] for name in NAMES}
     others = dict.fromkeys(plain_name(panel.pair.run, printed) for panel in panels if panel.series == "ce_old")
     shown = f"Shown by the {NAMES['ce_old']}, since there is no distillation term: {', '.join(others)}."
@@ -95,7 +95,7 @@ def series_differs(*names: str) -> list[str]:
 
 
 def by_epoch(run: Run, phase: int, name: str) -> np.ndarray:
-    """(epochs, 3): mean, least and largest value of each epoch; a last one that was cut short is left out."""
+    """(epochs, 3): mean, least and largest value of each epoch; an incomplete last epoch is left out."""
     series, window = first_stage(run, phase, name), steps_per_epoch(run, phase)
     epochs = np.asarray(series[: len(series) // window * window], float).reshape(-1, window)
     epochs = epochs[np.isfinite(epochs).any(axis=1)]
@@ -103,5 +103,5 @@ def by_epoch(run: Run, phase: int, name: str) -> np.ndarray:
 
 
 def few_points(length: int) -> np.ndarray:
-    """Places in a long series, ever further apart, as a logarithmic axis shows them."""
+    """Places in a long series, further and further apart, so that they are even on a logarithmic axis."""
     return np.unique(np.geomspace(1, length, min(length, MOST_POINTS)).round().astype(int)) - 1

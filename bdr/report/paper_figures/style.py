@@ -1,4 +1,4 @@
-"""How a figure looks: sized for print, without ornament, and one colour for each thing in all of them."""
+"""How a figure looks: sized for print, without ornament, and with one colour for each thing in all figures."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Thing = TypeVar("Thing")
-COLUMN, PAGE = 3.5, 7.16  # inches: the width of a column and of a page of two
+COLUMN, PAGE = 3.5, 7.16  # inches: the width of a column, and of a page with two columns
 INK, SOFT = LIGHT_PAGE["text"], LIGHT_PAGE["soft"]
-RULE, FAINT = "#c9ced6", "#eef0f3"  # thin lines want more, and grids less, in print than on the page
+RULE, FAINT = "#c9ced6", "#eef0f3"  # in print, thin lines need more contrast than on the page, and grids less
 WITHOUT, BALANCED = PALETTE[0], PALETTE[1]  # a method, and the same method with BDR, as on the page of `bdr report`
-# Paul Tol's muted colours, for classes: apart from each other under the common colour blindnesses, and none of them
-# taken for one of the two above
+# Paul Tol's muted colours, for classes: distinct under the common forms of colour blindness, and not to be mistaken for
+# one of the two above
 CLASS_COLOURS = (
     *("#332288", "#88ccee", "#44aa99", "#117733", "#999933"),
     *("#ddcc77", "#cc6677", "#882255", "#aa4499", "#7f7f7f"),
 )
-LABELS = 0.5  # inches beside a panel that its numbers and the name of its axis take
-FEW_DECADES = 2.5  # on an axis by powers of ten: more have no room for further numbers
-LINE = 0.15  # inches of a further line of a title
-POINTS = 72  # an inch
+LABELS = 0.5  # inches beside a panel for its numbers and the name of its axis
+FEW_DECADES = 2.5  # on a logarithmic axis: with more, only powers of ten have room
+LINE = 0.15  # inches that each further line of a title takes
+POINTS = 72  # per inch
 DPI = 220  # of PNG files, and of the dense parts of the others
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same lines break in the same places everywhere
@@ -75,31 +75,31 @@ STYLE: dict[str, Any] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The style, and matplotlib itself or what to install."""
+    """Apply the style while a figure is drawn; without matplotlib, raise an error that says what to install."""
     try:
         import matplotlib
     except ImportError as error:
         raise UsageError("figures need matplotlib, which is not installed: pip install 'bdr[figures]'") from error
-    style: Any = STYLE  # its type lists every setting that there is
+    style: Any = STYLE  # the type that matplotlib wants lists every setting that there is
     with matplotlib.rc_context(style):
         yield
 
 
 def blank(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that finds its own margins."""
+    """An empty figure of this size in inches, which finds its own margins."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def in_lines(panels: Sequence[Thing], columns: int) -> list[list[Thing | None]]:
-    """Line by line; None for the places that are left in the last one."""
+    """The panels in lines of `columns`; None for the places that are left in the last line."""
     padded: list[Thing | None] = [*panels, *[None] * (-len(panels) % columns)]
     return [padded[place : place + columns] for place in range(0, len(padded), columns)]
 
 
 def filled(cells: Any, lines: Sequence[Sequence[Thing | None]]) -> Iterator[tuple[Axes, Thing]]:
-    """What is drawn where, of an array of axes; those that nothing is drawn in are not seen."""
+    """The axes and the thing to draw in them, one pair at a time; axes without anything to draw are hidden."""
     for axes, thing in zip(cells.flat, (thing for line in lines for thing in line), strict=True):
         axes.set_visible(thing is not None)
         if thing is not None:
@@ -107,7 +107,7 @@ def filled(cells: Any, lines: Sequence[Sequence[Thing | None]]) -> Iterator[tupl
 
 
 def wrapped(title: str, width: float) -> str:
-    """The title of a panel in lines that end before the next one; `width` is a panel's with its labels, in inches."""
+    """A panel's title in lines that end before the next panel; `width` is in inches and includes the panel's labels."""
     lines: list[str] = []
     for part in title.split(", "):
         longer = f"{lines[-1]}, {part}" if lines else part
@@ -116,12 +116,12 @@ def wrapped(title: str, width: float) -> str:
 
 
 def height_of(titles: Sequence[str], panel: float) -> float:
-    """Of a panel below the highest of these titles, in inches; `panel` is that below one of a single line."""
+    """The height in inches of a panel with the tallest of these titles; `panel` is that with a title of one line."""
     return panel + LINE * max(title.count("\n") for title in titles)
 
 
 def inches(title: str) -> float:
-    """How long a line of a panel's title is."""
+    """The length of a line of a panel's title, in inches."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
@@ -130,14 +130,14 @@ def inches(title: str) -> float:
 
 
 def epochs_axis(axes: Axes, label: str = "epoch") -> None:
-    """A logarithmic axis with plain numbers: destruction is over after a few of many epochs."""
+    """Make the axis of epochs logarithmic, with plain numbers: destruction is over after a few of many epochs."""
     axes.set_xscale("log")
     axes.set_xlabel(label)
     log_ticks(axes.xaxis, axes.get_xlim())
 
 
 def log_ticks(axis: Axis, limits: tuple[float, float]) -> None:
-    """Plain numbers at powers of ten; at 2 and 5 times as much, too, where they have room and powers are too few."""
+    """Put plain numbers at powers of ten, and at 2 and 5 times these if the axis spans few of them."""
     from matplotlib.ticker import LogLocator
 
     decades = math.log10(limits[1] / limits[0])
@@ -147,13 +147,13 @@ def log_ticks(axis: Axis, limits: tuple[float, float]) -> None:
 
 
 def shared_legend(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """One legend for all panels, above them."""
+    """Add one legend for all panels above them."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, columnspacing=1.4)
 
 
 def bare(axes: Axes) -> None:
-    """A frame and nothing else: distances in a t-SNE have no unit."""
+    """Leave a panel its frame and nothing else: distances in a t-SNE have no unit."""
     axes.set(xticks=[], yticks=[])
     axes.grid(False)
     axes.spines[:].set(visible=True, color=RULE)

@@ -1,4 +1,4 @@
-"""How a loss was spread over the steps of each phase: a box a method and phase."""
+"""How a loss is distributed over the steps of each phase: one box per method and phase."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Box(NamedTuple):
 
 
 def box_of(values: np.ndarray) -> Box | None:
-    """None where nothing was recorded."""
+    """The box of the finite values; None if there are none."""
     finite = np.asarray(values, float)[np.isfinite(values)]
     if not len(finite):
         return None
@@ -44,7 +44,7 @@ def box_of(values: np.ndarray) -> Box | None:
 
 
 def box_plot(groups: Sequence[Group], phases: Sequence[int], name: str) -> Plot:
-    """The steps of each phase's first stage, all seeds together."""
+    """Box plots over the steps of each phase's first stage, all seeds together."""
     recorded = [
         index for index, group in enumerate(groups) if any(has_series([group], phase, name) for phase in phases)
     ]

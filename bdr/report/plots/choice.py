@@ -16,15 +16,16 @@ LONGEST_NAME = 14
 
 
 def shown_groups(groups: Sequence[Group], most: int = MOST) -> list[Group]:
-    """All that fit, in their order; else those without settings of their own, and of these the best.
+    """All groups if they fit, in their order; else the best of those without settings of their own.
 
-    Each comes with what it is built on: a gain is seen beside that alone. One that has no room for it is left out.
+    Each comes with the groups that it is built on, since a gain is seen only beside these. A group is left out if there
+    is no room for them.
     """
     if len(groups) <= most:
         return list(groups)
     plain = [group for group in groups if not has_own_settings(group)]
     chosen = plain if len(plain) > 1 else list(groups)
-    kept: set[str] = set()  # labels: under a protocol each stands once
+    kept: set[str] = set()  # labels, which are unique under a protocol
     for group in sorted(chosen, key=average_of, reverse=True):
         together = kept | {each.label for each in with_bases(group, chosen)}
         kept = together if len(together) <= most else kept
@@ -38,7 +39,7 @@ def with_bases(group: Group, groups: list[Group]) -> list[Group]:
 
 
 def has_own_settings(group: Group) -> bool:
-    """Whether its label names settings: another row of the same method has others."""
+    """Whether its label names settings, which it does if another row of the same method has others."""
     return any("=" in word for word in group.label.split()[1:])
 
 
@@ -47,7 +48,7 @@ def average_of(group: Group) -> float:
 
 
 def short_names(groups: Sequence[Group]) -> list[str]:
-    """Names for the ends of lines: without the method that all share, and settings without their owner."""
+    """Short names for the ends of lines: without a method that all share, and with settings without their owner."""
     methods = {group.label.split()[0].split("+")[0] for group in groups}
     shared = len(methods) == 1 and len(groups) > 1
     told = [_settings(group.label) for group in groups]
@@ -62,7 +63,7 @@ def _settings(label: str) -> str:
 
 
 def _short(label: str, shared: bool, settings: str) -> str:
-    """The settings alone where no other row has them; else the title before all that follows it."""
+    """The settings alone if they are given, since no other row has them; else the title and what follows it."""
     title, *rest = label.split()
     further = [_without_owner(each) if "=" in each else each for each in rest]
     name = settings or " ".join([title[title.find("+") :] if shared and "+" in title else title, *further])
@@ -80,7 +81,7 @@ def later_phases(groups: Sequence[Group]) -> list[int]:
 
 
 def evenly(phases: Sequence[Thing], most: int) -> list[Thing]:
-    """All, or evenly chosen ones with the first and the last."""
+    """All of them, or at most `most` evenly spaced ones with the first and the last."""
     if not phases:
         return []
     places = np.unique(np.linspace(0, len(phases) - 1, min(most, len(phases))).round().astype(int))
@@ -88,7 +89,7 @@ def evenly(phases: Sequence[Thing], most: int) -> list[Thing]:
 
 
 def common(series: Sequence[Sequence[float] | np.ndarray]) -> np.ndarray:
-    """Series as one array (seeds, points), as long as the shortest."""
+    """The series as one array (seeds, points), cut to the length of the shortest."""
     length = min((len(each) for each in series), default=0)
     return np.array([np.asarray(each[:length], float) for each in series]).reshape(len(series), length)
 

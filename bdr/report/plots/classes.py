@@ -1,4 +1,4 @@
-"""Accuracy of every class at the end, a bar each."""
+"""Accuracy of every class at the end, as one bar each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_NAMES = 12
 
 
 def last_per_class(group: Group) -> np.ndarray:
-    """(classes,) accuracy on each class after the last phase that all runs have, mean over seeds."""
+    """(classes,) accuracy on each class after each run's last phase, mean over seeds, for classes seen by all."""
     return mean_and_spread(common([_per_class_of(run, group.readout or run.told_readout()) for run in group.runs]))[0]
 
 
@@ -32,7 +32,7 @@ def _per_class_of(run: Run, readout: str) -> np.ndarray:
 
 
 def class_bars(group: Group, index: int = 0) -> Plot:
-    """A bar a class in order of arrival; dotted lines part the phases."""
+    """One bar per class in order of arrival; dotted lines separate the phases."""
     heights = last_per_class(group)
     run = group.runs[0]
     classes = [str(name) for name in run.info["classes"][: len(heights)]]

@@ -16,7 +16,7 @@ from bdr.report.plots.marks import band, line, marker, names, series
 from bdr.report.plots.plot import Cell, Plot
 from bdr.report.plots.scale import EVERYWHERE, PERCENT, Span, briefly, limits
 
-NUMBERS = (6, 5, 4)  # below an axis
+NUMBERS = (6, 5, 4)  # how many numbers may stand below an axis, the preferred first
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Curves:
 
 
 def over_phases(groups: Sequence[Group], values: Sequence[Sequence[Sequence[float]]]) -> list[Curves]:
-    """For each group the values of its runs, a phase a point, over the number of classes seen."""
+    """For each group, the values of its runs over the number of classes seen, one point per phase."""
     found = []
     for group, of_runs in zip(groups, values, strict=True):
         seeds = common(of_runs)
@@ -46,7 +46,7 @@ def over_phases(groups: Sequence[Group], values: Sequence[Sequence[Sequence[floa
 
 
 def accuracy_curve(groups: Sequence[Group]) -> Plot:
-    """Accuracy on all classes seen so far: mean, spread, and a thin line a seed."""
+    """Accuracy on all classes seen so far: mean, spread, and one thin line per seed."""
     curves = over_phases(groups, [group.per_phase("accuracy") for group in groups])
     return line_plot("accuracy", "Accuracy on all classes seen so far", "accuracy (%)", groups, curves, within=PERCENT)
 
@@ -59,7 +59,7 @@ def part_curve(groups: Sequence[Group], part: str) -> Plot:
 
 
 def forgetting_curve(groups: Sequence[Group]) -> Plot:
-    """After each phase, how much was lost on earlier ones: the mean of best so far minus now."""
+    """How much was lost on earlier phases after each phase: the mean of the best accuracy so far minus the current."""
     curves = over_phases(groups, [[_forgetting(each["matrix"]) for each in group.summaries] for group in groups])
     return line_plot("forgetting", "Points lost on earlier classes (forgetting, max)", "points", groups, curves, 0.0)
 
@@ -93,7 +93,7 @@ def line_plot(
 
 
 def _places(curves: Sequence[Curves]) -> list[tuple[float, str]]:
-    """Numbers below the points themselves, about as many as there is room for: rather fewer than at uneven steps."""
+    """Numbers for the axis, at the points themselves, as many as fit: fewer of them rather than uneven steps."""
     seen = sorted({float(x) for each in curves for x in each.x})
     steps = len(seen) - 1
     most = next((count for count in NUMBERS if steps % (count - 1) == 0), NUMBERS[0])

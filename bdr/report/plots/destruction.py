@@ -32,9 +32,9 @@ def peak_of(group: Group, phase: int, name: str) -> float:
 
 @dataclass(frozen=True)
 class Course:
-    """A series of a group over one phase: mean and spread over seeds, and which points are drawn.
+    """A group's series over one phase: mean and spread over seeds, and the points that are drawn (`kept`).
 
-    From the step `full` on each point is the mean of a whole epoch; among those is `top`, the highest.
+    From the step `full` on, each point is the mean of a whole epoch; `top` is the highest of these points.
     """
 
     epochs: np.ndarray
@@ -47,11 +47,11 @@ class Course:
 
 
 def course_of(group: Group, phase: int, name: str, points: int) -> Course | None:
-    """None where no run recorded it."""
+    """The course of a series over a phase, drawn with about `points` points; None if no run recorded it."""
     found = [curve for run in group.runs if np.isfinite(curve := by_step(run, phase, name)).any()]
     if not found:
         return None
-    curves = common(found)  # a run under way may not have come to this phase
+    curves = common(found)  # an unfinished run may not have reached this phase
     window = steps_per_epoch(group.runs[0], phase)
     mean, spread = mean_and_spread(curves)
     epochs = np.arange(1, len(mean) + 1) / window
@@ -62,12 +62,12 @@ def course_of(group: Group, phase: int, name: str, points: int) -> Course | None
 
 
 def _top(mean: np.ndarray, full: int) -> int:
-    """Where the mean is highest once a window is full: what comes before is a mean of few steps."""
+    """The step at which the mean is highest once a window is full: earlier values are means of few steps."""
     return full + int(np.nanargmax(mean[full:])) if np.isfinite(mean[full:]).any() else int(np.nanargmax(mean))
 
 
 def destruction_curve(groups: Sequence[Group], phase: int, name: str = "ce_old", points: int = 200) -> Plot:
-    """A series ("ce_old" or "distillation") over one phase; by the logarithm of time, since it all happens early."""
+    """A series ("ce_old" or "distillation") over one phase, on a logarithmic time axis, since it all happens early."""
     found = {index: each for index, group in enumerate(groups) if (each := course_of(group, phase, name, points))}
     labels = {index: label for index, label in enumerate(short_names(groups)) if index in found}
     first, last = min(each.epochs[0] for each in found.values()), max(each.epochs[-1] for each in found.values())

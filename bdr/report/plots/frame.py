@@ -1,4 +1,4 @@
-"""The paper of a plot: axes, grid and labels, in units that are pixels where a panel is as wide as it was drawn."""
+"""The paper of a plot: axes, grid and labels, in units that are pixels if a panel is shown at its drawn width."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from bdr.report.plots.scale import Scale, briefly
 
 WIDTH, HEIGHT = 440.0, 290.0
 LEFT, RIGHT, TOP, BOTTOM = 42.0, 14.0, 30.0, 44.0
-LETTER = 8.9  # about the width of a letter of a label, where a phone sets it larger
+LETTER = 8.9  # about the width of a letter of a label on a phone, which sets it larger
 
 
 def units(value: float) -> str:
-    """A coordinate, no longer than the eye needs."""
+    """A coordinate as text, with no more digits than the eye needs."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Two scales, and the room between them."""
+    """The two scales of a plot, and its size."""
 
     x: Scale
     y: Scale
     size: tuple[float, float] = (WIDTH, HEIGHT)
 
     def axes(self, across: str, up: str, names: Sequence[tuple[float, str]] | None = None, ticks: int = 5) -> Html:
-        """Grid lines, numbers and what they count; `names` are (place, text) in place of numbers below."""
+        """Grid lines, numbers and the names of both axes; `names` are (place, text) that replace the numbers below."""
         below = names if names is not None else [(tick, briefly(tick)) for tick in self.x.ticks(ticks)]
         return join(
             *(self._line_at(tick) for tick in self.y.ticks()),
@@ -39,7 +39,7 @@ class Frame:
         )
 
     def borders(self, places: Sequence[float] | np.ndarray) -> Html:
-        """Dotted lines where a phase ends."""
+        """Dotted vertical lines at these places, where phases end."""
         ground, top = units(self.y.start), units(self.y.end)
         return tag("path", d="".join(f"M{units(float(self.x(x)))} {ground}V{top}" for x in places), class_="border")
 
@@ -55,7 +55,7 @@ class Frame:
 def frame(
     x: tuple[float, float], y: tuple[float, float], labels: Sequence[str] = (), log_x: bool = False, log_y: bool = False
 ) -> Frame:
-    """Room for data within these limits, and on the right for the names of the lines."""
+    """A frame for data within these limits, with room on the right for the names of the lines."""
     right = max((LETTER * len(label) + 16 for label in labels), default=RIGHT)
     across = Scale(*x, LEFT, WIDTH - max(right, RIGHT), log_x)
     return Frame(across, Scale(*y, HEIGHT - BOTTOM, TOP, log_y))

@@ -1,4 +1,4 @@
-"""What stands on the paper: lines, bands, markers, and names at the ends of lines."""
+"""What is drawn on the paper: lines, bands, markers, and names at the ends of lines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SHAPES = ("circle", "square", "up", "diamond", "down", "cross", "ring", "bar")
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 3", "14 3 2 3 2 3")
 MOST = len(SHAPES)  # lines in one plot
 LEAST_GAP = 15.0  # between the names of two lines
-BESIDE = ((0, -13), (36, -3), (-36, -3), (36, 12), (-36, 12), (0, 16))  # where the height of a peak may stand
-WIDE, HIGH = 38.0, 13.0  # the room that it takes
+BESIDE = ((0, -13), (36, -3), (-36, -3), (36, 12), (-36, 12), (0, 16))  # where a peak's height may stand, in order
+WIDE, HIGH = 38.0, 13.0  # the room that the text of a height takes
 OUTLINES = {
     "square": "M-3.6-3.6h7.2v7.2h-7.2z",
     "up": "M0-4.6L4.4 3.4H-4.4z",
@@ -29,7 +29,7 @@ OUTLINES = {
 
 
 def series(index: int, *shapes: str) -> Html:
-    """All that belongs to one line, in its colour; the page hides and shows it by its number."""
+    """All shapes that belong to one line, in its colour; the page hides and shows them by the line's index."""
     return tag("g", *shapes, class_=f"s{index % MOST}")
 
 
@@ -50,7 +50,7 @@ def line(frame: Frame, x: np.ndarray, y: np.ndarray, index: int, kind: str = "li
 
 
 def band(frame: Frame, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Html:
-    """The room between two lines, where both have values."""
+    """The filled area between two lines, where both have values."""
     there = np.isfinite(low) & np.isfinite(high)
     if not there.any():
         return Html("")
@@ -61,7 +61,7 @@ def band(frame: Frame, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> Html
 
 
 def marker(frame: Frame, x: float, y: float, index: int, said: str = "") -> Html:
-    """A group's shape at a place; what is said shows under the pointer."""
+    """A group's marker at a place; `said` is shown under the pointer."""
     if not np.isfinite(y):
         return Html("")
     where = f"translate({units(float(frame.x(x)))} {units(float(frame.y(y)))})"
@@ -70,7 +70,7 @@ def marker(frame: Frame, x: float, y: float, index: int, said: str = "") -> Html
 
 
 def spread_out(places: Sequence[float], low: float, high: float, gap: float = LEAST_GAP) -> list[float]:
-    """The places, moved as little as it takes to be a gap apart, between low and high where there is room."""
+    """The places, moved just enough to be `gap` apart, and kept between `low` and `high` if there is room."""
     order = np.argsort(places, kind="stable")
     moved = np.array(places, float)[order]
     for _ in range(100):
@@ -86,7 +86,7 @@ def spread_out(places: Sequence[float], low: float, high: float, gap: float = LE
 
 
 def names(frame: Frame, ends: Sequence[tuple[int, float, str]]) -> Html:
-    """(index, value, name) at the right end of each line, apart from each other."""
+    """The names at the right ends of the lines, moved apart; `ends` are (index, value, name)."""
     there = [each for each in ends if np.isfinite(each[1])]
     moved = spread_out([float(frame.y(value)) for _, value, _ in there], frame.y.end, frame.y.start)
     x = units(frame.x.end + 9)
@@ -99,7 +99,7 @@ def names(frame: Frame, ends: Sequence[tuple[int, float, str]]) -> Html:
 
 
 def heights(frame: Frame, tops: Sequence[tuple[int, float, float, str]]) -> Html:
-    """(index, x, y, text) beside each peak: above it, or wherever no other text stands."""
+    """The height of each peak: above it, or beside it where no other text stands; `tops` are (index, x, y, text)."""
     taken: list[tuple[float, float]] = []
     shapes = []
     for index, x, y, text in sorted(tops, key=lambda each: -each[2]):

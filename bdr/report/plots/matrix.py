@@ -48,7 +48,7 @@ def shade_of(accuracy: float) -> int:
 
 
 def _cells(mean: np.ndarray, cell: float) -> Html:
-    """One path a shade: a matrix of 26 phases would be 351 rectangles."""
+    """The cells as one path per shade: a matrix of 26 phases would be 351 rectangles."""
     paths: dict[int, str] = {}
     for (i, j), value in np.ndenumerate(mean):
         if np.isfinite(value):

@@ -1,4 +1,4 @@
-"""What moves while classes are learned: the offsets of old and new classes, and the ratio of their gradients."""
+"""What changes while classes are learned: the offsets of old and new classes, and the ratio of their gradients."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bdr.report.plots.plot import Cell, Plot
 from bdr.report.plots.scale import limits, thinned
 
 PARTS = ("old", "new")
-MOST_NAMED = 10  # phases on an axis
+MOST_NAMED = 10  # phases that are named on an axis
 
 
 def offsets_of(run: Run) -> dict[str, np.ndarray]:
-    """The mean offset of old and of new classes, and at which epoch of the incremental phases; {} where none was told.
+    """The mean offsets of old and new classes over the incremental phases, with their epochs; {} if none were recorded.
 
-    A value an epoch, and one where a phase begins, half an epoch after the phase before: what training starts with is
-    soon forgotten.
+    There is one value per epoch, and one for the start of each phase, half an epoch after the end of the phase before:
+    the offsets that training starts with soon change.
     """
     places, told = list[float](), list[dict[str, Any]]()
     for mine, start in _each_phase(run):
@@ -40,12 +40,12 @@ def offsets_of(run: Run) -> dict[str, np.ndarray]:
 
 
 def _epochs(places: Sequence[float]) -> int:
-    """How many are over."""
+    """How many whole epochs have passed at the last of these places."""
     return int(places[-1]) if places else 0
 
 
 def _each_phase(run: Run) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """What was told of offsets after each epoch of an incremental phase, and before its first step."""
+    """For each incremental phase, the offsets recorded after each of its epochs, and those before its first step."""
     starts = {line["phase"]: _offsets(line.get("plugins_at_start")) for line in run.phases}
     after: dict[int, list[dict[str, Any]]] = {}
     for epoch in run.epochs:
@@ -55,7 +55,7 @@ def _each_phase(run: Run) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
 
 
 def _offsets(plugins: dict[str, Any] | None) -> dict[str, Any]:
-    """What the first plug-in that has offsets says of them: only one sets the prior."""
+    """The values of the first plug-in that recorded offsets, since only one sets the prior; {} if none did."""
     return next((each for each in (plugins or {}).values() if isinstance(each, dict) and _has_offsets(each)), {})
 
 
@@ -69,20 +69,20 @@ def epochs_a_phase(run: Run) -> list[int]:
 
 
 def borders_of(group: Group) -> np.ndarray:
-    """Where each incremental phase begins and the last one ends, in epochs of the first run that told of offsets."""
+    """Where each incremental phase begins and the last one ends, in epochs of the first run that recorded offsets."""
     told = next(epochs for run in group.runs if (epochs := epochs_a_phase(run)))
     return np.cumsum([0, *told]) + 0.5
 
 
 def _phases(epochs: np.ndarray, borders: np.ndarray) -> np.ndarray:
-    """The same moments in phases: 2.5 is half of the second one."""
+    """Places in epochs converted to places in phases: 2.5 is half-way through the second."""
     return np.interp(epochs, borders, np.arange(1, len(borders) + 1))
 
 
 def offset_plot(groups: Sequence[Group], points: int = 200) -> Plot | None:
-    """Offsets of new classes (above) and old ones (below); None where no run has any.
+    """Offsets of new classes (above) and old ones (below); None if no run has any.
 
-    Over all epochs, or where methods have phases of different lengths over the phases: they would not lie together.
+    They are drawn over epochs, or over phases if the methods' phases differ in length and would not line up otherwise.
     """
     found = {key: curves for index, group in enumerate(groups) for key, curves in _offset_curves(index, group)}
     if not found:
@@ -123,7 +123,7 @@ def _offset_curves(index: int, group: Group) -> list[tuple[tuple[int, str], Curv
 
 
 def _offset_names(groups: Sequence[Group], found: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
-    """`+bdr new`; `new` alone where there is one group."""
+    """Names such as `+bdr new`; `new` alone if there is only one group."""
     short = short_names(groups)
     return {(index, part): f"{short[index]} {part}" if len(groups) > 1 else part for index, part in found}
 
@@ -141,17 +141,17 @@ def _drawn(
 
 
 def ratio_of(run: Run, phase: int) -> np.ndarray:
-    """New over old gradient norm, both averaged over an epoch, a value a step; empty where nothing was analysed."""
+    """New over old gradient norm, both averaged over an epoch, one value per step; empty if nothing was analysed."""
     found = run.analysis(phase)
     if not set(GRADIENTS) <= found.keys():
         return np.zeros(0)
-    # one batch may have hardly any gradient of old classes: a mean of ratios would tell of that batch alone
+    # a batch may have hardly any gradient of old classes, and would dominate a mean of ratios
     old, new = (smoothed(found[name], steps_per_epoch(run, phase)) for name in GRADIENTS)
     return np.divide(new, old, out=np.full(len(old), np.nan), where=(old > 0) & (new > 0))
 
 
 def ratio_plot(groups: Sequence[Group], phase: int, points: int = 200) -> Plot | None:
-    """The ratio over one phase, by logarithms, and over seeds their geometric mean; None where no run was analysed."""
+    """The ratio over one phase on logarithmic axes, the geometric mean over seeds; None if no run was analysed."""
     found = {index: curve for index, group in enumerate(groups) if (curve := _mean_ratio(group, phase)) is not None}
     if not found:
         return None
@@ -179,6 +179,6 @@ def _mean_ratio(group: Group, phase: int) -> np.ndarray | None:
 
 
 def _even_line(paper: Frame) -> Html:
-    """Where both weigh the same."""
+    """The line on which old and new classes weigh the same."""
     y = units(float(paper.y(1.0)))
     return tag("path", d=f"M{units(paper.x.start)} {y}H{units(paper.x.end)}", class_="even")

@@ -10,20 +10,20 @@ from dataclasses import dataclass, field, replace
 from bdr.report.html import Html, tag
 
 Cell = str | float | None
-DIGITS = 4  # of a number in the CSV: more than any plot shows
+DIGITS = 4  # significant digits of a number in the CSV: more than any plot shows
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing that takes its colours from the style sheet around it, and what it was drawn from."""
+    """A drawing that takes its colours from the style sheet around it, and the data that it was drawn from."""
 
-    name: str  # of its files: `ce-old-phase-01`
+    name: str  # the name of its files, such as `ce-old-phase-01`
     title: str
     size: tuple[float, float]
     shapes: Html
     header: list[str]
     rows: list[list[Cell]] = field(default_factory=list)
-    whose: tuple[int, str] | None = None  # place and label of the only group in it
+    whose: tuple[int, str] | None = None  # index and label of its group, if there is only one
 
     @property
     def svg(self) -> Html:
@@ -33,7 +33,7 @@ class Plot:
 
     @property
     def csv(self) -> str:
-        """The data, a row a point; a cell is empty where there is no value."""
+        """The data, one row per point; a cell without a value is empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.header)
@@ -42,7 +42,7 @@ class Plot:
 
     @property
     def stored_csv(self) -> str:
-        """The same with a first cell only where it changes: a label would stand there hundreds of times."""
+        """The same with the first cell filled only where it changes: a label would be repeated hundreds of times."""
         said = [row[0] for row in self.rows]
         first = [None if before == now else now for before, now in zip([None, *said], said, strict=False)]
         return replace(self, rows=[[cell, *row[1:]] for cell, row in zip(first, self.rows, strict=True)]).csv
@@ -50,6 +50,6 @@ class Plot:
 
 def told(cell: Cell) -> str:
     if isinstance(cell, str):
-        # what begins like a formula would be one in a spreadsheet, and a class may have any name
+        # a class may have any name, and a spreadsheet takes what begins like a formula for one
         return f"'{cell}" if cell[:1] in "=@\t" else cell
     return "" if cell is None or not math.isfinite(cell) else f"{cell:.{DIGITS}g}"

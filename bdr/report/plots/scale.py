@@ -42,7 +42,7 @@ class Scale:
         return [round(place * step, 10) for place in range(first, last + 1)]
 
     def _powers(self, about: int) -> list[float]:
-        """Powers of ten; with 2 and 5 times as much between them where these are too few to read the others by."""
+        """Powers of ten, with 2 and 5 times each of them if the powers alone are too few to read the axis by."""
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         marks = [each * 10.0**power for power in powers for each in (1, 2, 5)]
         inside = [place for place, mark in enumerate(marks) if self.low * 0.999 <= mark <= self.high * 1.001]
@@ -51,7 +51,7 @@ class Scale:
 
 
 def round_step(least: float) -> float:
-    """The next larger of 1, 2, 2.5, 5 times a power of ten."""
+    """The smallest of 1, 2, 2.5, 5 times a power of ten that is at least `least`."""
     power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
     return next(each * power for each in ROUND if each * power >= least * (1 - 1e-9)) if least > 0 else 1.0
 
@@ -59,9 +59,9 @@ def round_step(least: float) -> float:
 def limits(
     values: Iterable[np.ndarray], least: float | None = None, pad: float = 0.06, within: Span = EVERYWHERE
 ) -> Span:
-    """Lowest and highest finite value with some air around; `least` is a floor that data above it are shown from.
+    """Lowest and highest finite value with some air around; data that lie above `least` are shown from `least` on.
 
-    Air ends where there can be no value, `within`.
+    The air does not reach beyond `within`, the span of possible values.
     """
     finite = np.concatenate([np.ravel(each)[np.isfinite(np.ravel(each))] for each in values] or [np.zeros(0)])
     if not len(finite):
@@ -73,7 +73,7 @@ def limits(
 
 
 def thinned(values: np.ndarray, most: int, log: bool = False) -> np.ndarray:
-    """Places of at most `most` points, with the first, the last, and the lowest and highest of each stretch."""
+    """The places of at most `most` points to draw: the first, the last, and the lowest and highest of each stretch."""
     count = len(values)
     if count <= most:
         return np.arange(count)
@@ -94,6 +94,6 @@ def _extremes(part: np.ndarray, start: int) -> set[int]:
 
 
 def briefly(value: float) -> str:
-    """A number on an axis, with a proper minus; thousands are told as such, since there is little room."""
+    """A number on an axis, with a proper minus; thousands are written as `2k`, since there is little room."""
     text = f"{value / 1000:g}k" if abs(value) >= 1000 else f"{value:g}"
     return text.replace("-", "−")  # noqa: RUF001
