@@ -384,3 +384,11 @@ def test_an_axis_of_percent_has_no_place_for_less_than_none_or_more_than_all():
     assert limits([np.array([90.0, 100.0])], within=PERCENT) == (90 - 0.6, 100.0)
     assert limits([np.array([95.0, 103.0])], within=PERCENT)[1] == 103.0  # a band of spread stays whole
     assert limits([np.array([40.0, 60.0])], within=PERCENT) == limits([np.array([40.0, 60.0])])
+
+
+def test_classes_of_runs_under_way_are_of_the_last_phase_that_all_have(tmp_path):
+    whole, shorter = (make_run(tmp_path, seed=seed, phases=phases, done=False) for seed, phases in ((1, 4), (2, 3)))
+    (group,) = group_runs([whole, shorter])
+    stored = [run.predictions(2) for run in group.runs]
+    expected = np.mean([per_class(each["labels"], each["cnn_ids"], 8) for each in stored], axis=0)
+    np.testing.assert_allclose(plots.last_per_class(group), expected)

@@ -1,4 +1,4 @@
-"""The configuration of a run: one frozen, validated value; overrides by name; errors that say what to type instead."""
+"""The configuration of a run: one frozen, validated value, and errors that say what to type instead."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from bdr.types import OPTIMIZERS, Stage
 
 Statistics = Literal["default", "der", "half"]  # mean and std that images are normalised with
 
-DECLARED = ("name", "loss", "alternate")  # of a stage: methods and plug-ins tell stages apart by them; no settings
+DECLARED = ("name", "loss", "alternate")  # of a stage; no settings: methods and plug-ins tell stages by them
 LEAST = {"epochs": 1, "batch": 2, "repeat": 1, "warmup": 0, "floor": 0, "weight_decay": 0, "momentum": 0}
 
 
 class Config(BaseModel):
-    """All that a run is made from. Fields of methods, plug-ins and stages are checked against their own signatures."""
+    """All that a run is made from. Settings of its parts and stages are checked against their own signatures."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     method: str = "ucir"  # a name of METHODS, or package.module:Class
     plugins: tuple[str, ...] = ()  # names of PLUGINS, or package.module:Class
-    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)  # of the method and the plug-ins, by their name
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)  # of method, plug-ins and network, by name
     data: str = "digits"
     root: str | None = None
     size: Annotated[int, Field(ge=4)] = 32  # pixels a side, for folders of images
@@ -54,10 +54,10 @@ class Config(BaseModel):
     engine: Literal["auto", "eager", "compile", "graph"] = "auto"
     keep: Literal["last", "all", "none"] = "last"
     val: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    phases: Annotated[int | None, Field(ge=1)] = None  # stop after so many
+    phases: Annotated[int | None, Field(ge=1)] = None  # stop after this many
     analyse: bool = False  # log what the figures of destruction and reconstruction need
     checkpoint_every: Annotated[float, Field(ge=0.0)] = 20.0
-    share: bool = True  # train a first phase once for all runs that have the same
+    share: bool = True  # train a first phase once for all runs that have the same one
     log: tuple[str, ...] = ()  # names of TRACKERS
 
     @field_validator("memory", mode="before")
@@ -68,7 +68,7 @@ class Config(BaseModel):
     @field_validator("log", mode="before")
     @classmethod
     def log_is_a_list(cls, value: Any) -> Any:
-        """`tensorboard,mlflow` on the command line."""
+        """Split `tensorboard,mlflow`, as it is typed on the command line."""
         return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     @property
@@ -77,7 +77,7 @@ class Config(BaseModel):
 
 
 def fields_of(target: Callable[..., Any], filled: Iterable[str] = ()) -> dict[str, tuple[Any, Any]]:
-    """The settings that a class takes: the annotated parameters of its signature, but for those that are filled."""
+    """The settings that a class takes, with type and default: the parameters of its signature not in `filled`."""
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     parameters = inspect.signature(target).parameters.values()
     named = [p for p in parameters if p.name not in filled and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -94,7 +94,7 @@ def model_of(target: Callable[..., Any], filled: frozenset[str]) -> type[BaseMod
 def checked(
     target: Callable[..., Any], given: Mapping[str, Any], owner: str, filled: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The given settings of a class in their right types, or a refusal with the nearest right name."""
+    """The given settings of a class, converted to the right types; unknown ones are refused with the nearest name."""
     names = fields_of(target, filled)
     for name in given:
         if name not in names:
@@ -116,7 +116,7 @@ def refusal(error: ValidationError, owner: str = "") -> UsageError:
 
 
 def settable(target: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """The fields of a part of a run that are settings: of a stage, those that nobody declares."""
+    """The fields of a part of a run that are settings; of a stage, those that methods and plug-ins do not declare."""
     return fields_of(target, DECLARED if target is Stage else ())
 
 
@@ -130,7 +130,7 @@ def refuse_declared(given: Mapping[str, Any]) -> None:
 
 
 def unknown_field(name: str) -> UsageError:
-    """`epochs` and its like belong to a stage."""
+    """The error for an unknown setting; for `epochs` and the like, it names the owner, such as a stage."""
     for owner, target in {"stage": Stage, "augment": Augment}.items():
         if name in settable(target):
             return UsageError(
@@ -180,7 +180,7 @@ def checked_augment(own: Augment, given: Mapping[str, Any]) -> Augment:
 def check_names(config: Config) -> None:
     if config.herding not in HERDINGS:
         raise unknown("herding", config.herding, HERDINGS)
-    plain, given = Stage(), config.stage  # which may be handed over whole in Python
+    plain, given = Stage(), config.stage  # in Python a whole Stage may be given, with fields that are no settings
     refuse_declared({name: getattr(given, name) for name in DECLARED if getattr(given, name) != getattr(plain, name)})
 
 
@@ -193,7 +193,7 @@ def to_yaml(config: Config) -> str:
 
 
 def text_of(file: Path, called: str) -> str:
-    """What a file of YAML holds; `called` is what an error calls it."""
+    """The text of a YAML file, which errors call `called`."""
     try:
         return file.read_text()
     except OSError as error:
@@ -203,7 +203,7 @@ def text_of(file: Path, called: str) -> str:
 
 
 def from_yaml(text: str, source: str) -> dict[str, Any]:
-    """The fields that a configuration file changes."""
+    """The fields that the text of a configuration file changes."""
     found = read_yaml(text, source) or {}
     if not isinstance(found, dict):
         raise UsageError(f"{source} holds {kind_of(found)}, and must hold fields such as `base: 50`")
@@ -214,7 +214,7 @@ def from_yaml(text: str, source: str) -> dict[str, Any]:
 
 
 def read_yaml(text: str, source: str) -> Any:
-    """What a file of this name says; where it is not YAML, the line and the column at which it is not."""
+    """The value of a YAML text from the file `source`; an error says at which line and column it is not YAML."""
     try:
         return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
@@ -224,7 +224,10 @@ def read_yaml(text: str, source: str) -> Any:
 
 
 def told_in_words(error: yaml.MarkedYAMLError, source: str) -> str:
-    """`a.yaml, line 2, column 5: expected ',' or ']', but got ':' (while parsing a flow sequence from line 1 on)`"""
+    """A YAML error in one line.
+
+    `a.yaml, line 2, column 5: expected ',' or ']', but got ':' (while parsing a flow sequence from line 1 on)`
+    """
     mark, start = error.problem_mark, error.context_mark
     where = f"{source}, line {mark.line + 1}, column {mark.column + 1}" if mark else source
     said = (error.problem or "this is not YAML").replace("'<stream end>'", "the end of the file")
@@ -233,20 +236,20 @@ def told_in_words(error: yaml.MarkedYAMLError, source: str) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What a file holds that should hold names and values."""
+    """What errors call the value of a file that should hold names and values, and does not."""
     return {list: "a list", str: "a text", bool: "true or false"}.get(type(value), f"{value}")
 
 
 def is_own(name: str) -> bool:
-    """Whether a method, plug-in, network or data set is one's own, `package.module:Name`, and none of the library's."""
+    """Whether a method, plug-in, network or data set is the user's own, `package.module:Name`, not the library's."""
     return ":" in name
 
 
 def short(name: str) -> str:
-    """The name by which settings and records speak of a part of a run."""
+    """The name of a part of a run in settings and records: `Name` for `package.module:Name`."""
     return name.rpartition(":")[2]
 
 
 def owners(config: Config) -> list[str]:
-    """The parts of a run that have settings, by the names that these begin with; `stage` and `augment` come on top."""
+    """The names of method, plug-ins and network, with which their settings begin; `stage` and `augment` come on top."""
     return [short(name) for name in (config.method, *config.plugins, config.net)]

@@ -1,6 +1,6 @@
-"""What training is like on a data set, for every method: protocol, memory, network, schedule, augmentation.
+"""The frame of each data set: the protocol, memory, network, schedule and augmentation that every method starts from.
 
-What a method brings with it instead is in one table by its name, `BRINGS`.
+What a method brings with it instead is in one table by method, `BRINGS`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from bdr.types import Stage
 class OnDigits:
     """What a method brings to handwritten digits, where a phase is a few hundred steps."""
 
-    net: str | None = None  # what stands in for its own network
-    stage: dict[str, Any] = field(default_factory=dict)  # what differs in the main stage
+    net: str | None = None  # the network used in place of its own
+    stage: dict[str, Any] = field(default_factory=dict)  # fields that differ in the main stage
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)  # and in later ones, by their name
     settings: dict[str, Any] = field(default_factory=dict)  # of the method
 
 
 @dataclass(frozen=True)
 class Brings:
-    """What a method brings with it; where it says nothing, its frame holds."""
+    """What a method brings with it; for everything that is not set here, its frame holds."""
 
     memory: str | None = None  # what it keeps of earlier classes, on any data
     # On CIFAR and on folders of images:
@@ -41,7 +41,7 @@ class Brings:
 
 
 def prompting(batch: int) -> Stage:
-    """Adam at 0.03 for a batch of 256, and so much less for a smaller one."""
+    """The stage of methods that learn prompts: Adam at 0.03 for a batch of 256, in proportion for smaller ones."""
     return Stage(
         epochs=5,
         batch=batch,
@@ -54,7 +54,7 @@ def prompting(batch: int) -> Stage:
     )
 
 
-# Prompts for a network that was trained before.
+# Methods that learn prompts for a pretrained network.
 PROMPTED = Brings(
     memory="0",
     net="vit-b16",
@@ -67,18 +67,18 @@ PROMPTED = Brings(
     ),
 )
 
-# A row for each method. On digits, penalties have a few hundred steps to hold what thousands hold elsewhere.
+# A row for each method. On digits penalties are larger: they act for a few hundred steps, not for thousands.
 BRINGS: dict[str, Brings] = {
     "bic": Brings(
         stage=Stage(epochs=250, drops=(100, 150, 200), weight_decay=2e-4),
         digits=OnDigits(
             stage={"lr": 0.03},
-            # An epoch is a single step here, and a correction that is left half-way is worse than none.
+            # An epoch is a single step here, and a correction that stops half-way is worse than none.
             stages={"correction": {"epochs": 200, "drops": (60, 120, 160, 180), "lr": 0.03}},
         ),
     ),
     "der": Brings(
-        # The classifier begins anew, and an epoch is a step or two.
+        # The classifier starts from scratch, and an epoch is only a step or two.
         digits=OnDigits(stages={"balanced": {"epochs": 100, "drops": (50,)}}),
     ),
     "dualprompt": replace(PROMPTED, stage=prompting(batch=24)),
@@ -104,11 +104,11 @@ BRINGS: dict[str, Brings] = {
         ),
     ),
     "e2e": Brings(
-        # The norm of the noise that it has on ResNet-32: 0.3 on each of ResNet-18's parameters, which are so many more,
-        # would drown the gradient.
+        # Noise of the same norm as 0.3 gives on ResNet-32: on each of ResNet-18's parameters, of which there are many
+        # more, 0.3 would drown the gradient.
         settings={"noise": round(0.3 * (0.466 / 11.2) ** 0.5, 3)},
         cifar100={"augment": {"additive": 63 / 255, "contrast": 0.8, "uncropped": 0.5}},
-        digits=OnDigits(stages={"balanced": {"batch": 4}}),  # so that an epoch of a few images is more than a step
+        digits=OnDigits(stages={"balanced": {"batch": 4}}),  # so that an epoch of a few images has more than one step
     ),
     "ewc": Brings(memory="0", digits=OnDigits(settings={"weight": 1e5})),
     "finetune": Brings(memory="0"),
@@ -145,14 +145,14 @@ BRINGS: dict[str, Brings] = {
 PLUGINS_ON_DIGITS: dict[str, dict[str, Any]] = {
     "balanced-contrastive": {"crop": 0.5},  # a fifth of 8 x 8 pixels shows nothing
     "bcl": {"crop": 0.5},
-    "paco": {"crop": 0.5, "momentum": 0.95, "queue": 64},  # as long as some of the few hundred steps
+    "paco": {"crop": 0.5, "momentum": 0.95, "queue": 64},  # a memory of some of the few hundred steps
 }
 
 IMPRINTED = {"ucir": {"imprint": True}}  # embeddings of new classes, as in UCIR's own paper
 
 
 def brought_by(method: str) -> Brings:
-    """What a method brings with it; one of one's own (`package.module:Class`) has the frame of UCIR and no row."""
+    """What a method brings with it; the user's own (`package.module:Class`) has the frame of UCIR and no row."""
     if is_own(method):
         return Brings(in_paper_frame=True)
     if method not in BRINGS:
@@ -163,12 +163,12 @@ def brought_by(method: str) -> Brings:
 
 
 def named(method: str, settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings of a method as a configuration has them."""
+    """Settings of a method, keyed by its name as a configuration has them."""
     return {method: settings} if settings else {}
 
 
 def own_fields(method: str) -> dict[str, Any]:
-    """Memory, network and training of a method: what it brings, or what is usual."""
+    """Memory, network and training of a method: its own if it brings any, else the usual ones."""
     brought = brought_by(method)
     return {
         "memory": brought.memory or "20/class",
@@ -180,7 +180,7 @@ def own_fields(method: str) -> dict[str, Any]:
 
 
 def cifar100(method: str = "ucir", *plugins: str) -> Config:
-    """The frame of the table of the paper that a method stands in: ResNet-18, 20 exemplars a class."""
+    """CIFAR-100 in the frame of the paper's table that has the method: ResNet-18, 20 exemplars a class."""
     frame = paper_frame if brought_by(method).in_paper_frame else der_frame
     return frame(method, *plugins)
 
@@ -205,7 +205,7 @@ def der_frame(method: str, *plugins: str) -> Config:
 
 
 def fitted_to_plugins(frame: Config) -> Config:
-    """AANet's own code has ResNet-32, dot-product herding and imprinted embeddings."""
+    """The frame adapted to AANet, whose own code has ResNet-32, dot-product herding and imprinted embeddings."""
     if "aanet" not in frame.plugins:
         return frame
     settings = IMPRINTED if frame.method == "ucir" else {}
@@ -213,12 +213,12 @@ def fitted_to_plugins(frame: Config) -> Config:
 
 
 def cifar10(method: str = "ucir", *plugins: str) -> Config:
-    """CIFAR-10 in the same way: two classes a phase after the first four."""
+    """CIFAR-10: four classes first, then two a phase."""
     return Config(method=method, plugins=plugins, data="cifar10", base=4, step=2, **own_fields(method))
 
 
 def digits(method: str = "ucir", *plugins: str) -> Config:
-    """Four digits first, then two a phase, two exemplars of each: real scarcity, in seconds."""
+    """Handwritten digits: four first, then two a phase, two exemplars of each. Real scarcity, in seconds."""
     brought = brought_by(method)
     of_plugins = {name: PLUGINS_ON_DIGITS[name] for name in plugins if name in PLUGINS_ON_DIGITS}
     return Config(
@@ -236,7 +236,7 @@ def digits(method: str = "ucir", *plugins: str) -> Config:
 
 
 def imagefolder(method: str = "ucir", *plugins: str) -> Config:
-    """Images of one's own: half of the classes is up to the user; 20 exemplars a class."""
+    """The user's own images: two classes a phase, 20 exemplars a class; a larger first phase is up to the user."""
     return Config(method=method, plugins=plugins, data="imagefolder", base=0, step=2, **own_fields(method))
 
 
@@ -249,5 +249,5 @@ FRAMES: dict[str, Callable[..., Config]] = {
 
 
 def frame_of(data: str) -> Callable[..., Config]:
-    """What training is like on a data set; one of one's own is taken for a folder of pictures."""
+    """The frame of a data set by its name; the user's own data sets have that of a folder of images."""
     return FRAMES.get(data, imagefolder)

@@ -1,4 +1,4 @@
-"""Settings by name over a configuration, in layers: what is typed over what a file says over what a recipe has."""
+"""Settings by name, laid over a configuration in layers: over those of a recipe come a file's, then typed ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bdr.configuration.config import DECLARED, Config, changed, checked, checked
 from bdr.errors import UsageError
 from bdr.types import Stage
 
-SCALED = ("drops", "warmup")  # places in a stage that move with its epochs
+SCALED = ("drops", "warmup")  # fields of a stage that scale with its epochs
 OWNED = {
     "settings": "",
     "stages": "stage.",
-}  # settings of several, and what their dotted names begin with
+}  # fields with settings of several owners, and what comes before the owner in a dotted name
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -45,7 +45,7 @@ def checked_settings(given: object) -> Iterable[tuple[str, Any]]:
 
 
 def with_settings(config: Config, *layers: Iterable[tuple[str, Any]]) -> tuple[Config, list[str]]:
-    """Applies dotted settings, later layers over earlier ones; returns what was adapted with them as sentences."""
+    """Apply dotted settings, later layers over earlier ones; also return sentences on what was adapted with them."""
     of_stage: list[dict[str, Any]] = []
     of_named: list[dict[str, dict[str, Any]]] = []
     for layer in layers:
@@ -67,7 +67,7 @@ def with_settings(config: Config, *layers: Iterable[tuple[str, Any]]) -> tuple[C
 
 
 def with_named_stages(config: Config, layers: Sequence[Mapping[str, Mapping[str, Any]]]) -> tuple[Config, list[str]]:
-    """What differs in single stages, by their name, in the same way."""
+    """The same for settings of single stages, by the name of the stage."""
     stages, notes = dict(config.stages), list[str]()
     for name in dict.fromkeys(name for layer in layers for name in layer):
         given = [stages.get(name, {}), *(layer[name] for layer in layers if name in layer)]
@@ -77,7 +77,10 @@ def with_named_stages(config: Config, layers: Sequence[Mapping[str, Mapping[str,
 
 
 def laid_over(name: str, layers: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
-    """Fields of a stage whose others the method declares: what is scaled is what was given together with its epochs."""
+    """Merge layers of settings of one stage, whose other fields the method declares.
+
+    Drops and warm-up that were given together with epochs are scaled if a later layer changes the epochs.
+    """
     fields: dict[str, Any] = {}
     meant: dict[str, int | None] = {}
     for layer in layers:
@@ -94,7 +97,7 @@ def laid_over(name: str, layers: Sequence[Mapping[str, Any]]) -> tuple[dict[str,
 
 
 def flattened(settings: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """`stage: {epochs: 2}` as ("stage.epochs", 2): what a mapping does not name stays as it is."""
+    """Yield `stage: {epochs: 2}` as ("stage.epochs", 2), so that fields not named in a mapping stay as they are."""
     for name, value in settings:
         if name in ("stage", "augment") and isinstance(value, dict):
             yield from ((f"{name}.{field}", inner) for field, inner in value.items())
@@ -120,7 +123,8 @@ def merged(settings: Mapping[str, dict[str, Any]], owner: str, field: str, value
 def with_stage_settings(stage: Stage, *layers: Mapping[str, Any]) -> tuple[Stage, list[str]]:
     """A stage with fields changed, later layers over earlier ones; drops and warm-up keep their place in the epochs.
 
-    They are scaled once, from the epochs that held where they were given: a detour over few epochs would round them.
+    They are scaled only once, from the epochs in force when they were given, as scaling to a few epochs in between
+    would round them.
     """
     meant = dict.fromkeys(SCALED, stage.epochs)
     for given in layers:
@@ -130,17 +134,17 @@ def with_stage_settings(stage: Stage, *layers: Mapping[str, Any]) -> tuple[Stage
         meant |= {name: stage.epochs for name in SCALED if name in values}
     scaled: dict[str, Any] = {name: moved(getattr(stage, name), stage.epochs, epochs) for name, epochs in meant.items()}
     if stage.warmup_lr is not None and scaled["warmup"] == 1 < stage.warmup:
-        scaled["warmup"] = 2  # the first is spent at that rate, and one alone would warm up nothing
+        scaled["warmup"] = 2  # the first epoch is spent at that rate, so one alone would warm up nothing
     notes = [
         f"{stage.name}.{name} scaled with the epochs: {getattr(stage, name)} -> {value}{fallen_together(stage, name)}"
         for name, value in scaled.items()
-        if value != getattr(stage, name) and (name != "drops" or stage.schedule == "steps")  # others know none
+        if value != getattr(stage, name) and (name != "drops" or stage.schedule == "steps")  # others have none
     ]
     return replace(stage, **scaled), notes
 
 
 def fallen_together(stage: Stage, name: str) -> str:
-    """What few epochs have rounded to one place is at one place in many too: whoever types more is told."""
+    """A note on drops that few epochs have rounded to the same place: with more epochs they fall together too."""
     places = getattr(stage, name) if name == "drops" else ()
     if len(set(places)) == len(places):
         return ""
@@ -150,7 +154,7 @@ def fallen_together(stage: Stage, name: str) -> str:
 
 
 def moved(given: int | tuple[int, ...], epochs: int, meant: int) -> int | tuple[int, ...]:
-    """Epochs of so many as the same share of others. A rate that drops has held for an epoch at least."""
+    """Scale places among `meant` epochs to the same share of `epochs`; a drop comes after at least one epoch."""
     if epochs == meant:
         return given
     share = epochs / meant

@@ -1,4 +1,4 @@
-"""Named recipes, as functions: a row of the paper is a few lines. And from what was typed to a configuration."""
+"""Named recipes as functions, a few lines for a row of the paper; and `configure`, from what is typed to a `Config`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bdr.methods import METHODS
 from bdr.plugins import PLUGINS
 from bdr.types import Stage
 
-# What rows of pruned DER in table 2 keep of an extractor, by base and step, from the sizes that they print.
+# The share of an extractor that pruned DER keeps in table 2, by base and step, from the sizes printed there.
 PRUNED = {
     (0, 10): 0.0807,
     (0, 5): 0.0615,
@@ -27,9 +27,9 @@ PRUNED = {
 
 
 def but(frame: Config, **fields: Any) -> Config:
-    """A recipe: a frame, made with all plug-ins that are asked for, in which some fields are others.
+    """A recipe: a frame, made with all plug-ins that are asked for, with some fields changed.
 
-    The settings of a method take the place of those that its frame has for it.
+    Settings given for a method replace all those that its frame has for it.
     """
     return changed(frame, fields | {"settings": frame.settings | fields.get("settings", {})})
 
@@ -106,8 +106,8 @@ def der_pruned(*plugins: str) -> Config:
 
 
 def pruned_as_printed(config: Config, given: Container[str]) -> tuple[Config, list[str]]:
-    """Pruned DER as small as table 2 has it at the base and step that are asked for; a sentence where it has none."""
-    base = 0 if config.base == config.step else config.base  # the same phases
+    """Pruned DER as small as in table 2 at the configured base and step; a note where the table has no size."""
+    base = 0 if config.base == config.step else config.base  # both give the same phases
     keep = PRUNED.get((base, config.step))
     if "der.keep" in given:
         return config, []
@@ -175,7 +175,7 @@ RECIPES: dict[str, Callable[..., Config]] = {
 }
 
 
-# Recipes that follow the protocol that is asked for, but for the settings that are given; and what is to be said of it.
+# Recipes with settings that follow the protocol asked for, unless they are given; each returns notes too.
 FOLLOWING: dict[str, Callable[[Config, Container[str]], tuple[Config, list[str]]]] = {"der-pruned": pruned_as_printed}
 
 
@@ -186,17 +186,17 @@ def configure(
     fields: Mapping[str, Any] | None = None,
     file: Mapping[str, Any] | None = None,
 ) -> tuple[Config, list[str]]:
-    """`ucir+cwd+bdr`, a recipe's name, or `package.module:MyMethod+bdr`, with what is changed in it.
+    """The configuration of `ucir+cwd+bdr`, a recipe's name, or `package.module:MyMethod+bdr`, with changes; and notes.
 
-    A file changes the recipe, what is typed (fields, then settings) changes both; and what was adapted, as sentences.
-    A file that has everything takes the place of the recipe.
+    A file changes the recipe; what is typed (fields, then settings) changes both. A file that has everything takes the
+    place of the recipe. The notes are sentences on what was adapted.
     """
     layers = [list((file or {}).items()), [*(fields or {}).items(), *settings]]
     named = [data, *(value for layer in layers for name, value in layer if name == "data")]
     layers = [[each for each in flattened(layer) if each[0] != "data"] for layer in layers]
     start = begun(what, named[-1])
     if is_whole(file or {}):
-        start = changed(start, {"settings": {}, "stages": {}, "augment": {}})  # what it does not name is not there
+        start = changed(start, {"settings": {}, "stages": {}, "augment": {}})  # what it does not name stays empty
         return with_settings(start, *layers)
     config, notes = with_settings(start, *layers)
     follow = FOLLOWING.get(what.split("+")[0], lambda config, _: (config, []))
@@ -205,19 +205,19 @@ def configure(
 
 
 def is_whole(file: Mapping[str, Any]) -> bool:
-    """Whether it has all fields of a configuration, as --print-config prints them; what to run may be typed instead."""
+    """Whether a file has all fields of a configuration, as --print-config prints them; what to run may be typed."""
     return file.keys() >= Config.model_fields.keys() - {"method", "plugins"}
 
 
 def refuse_other_signs(what: str) -> None:
-    """`ucir-bdr`, as the folder of a run is called, and `ucir,bdr`."""
+    """Refuse other signs than `+`: `ucir-bdr`, as the folder of a run is called, or `ucir,bdr`."""
     method, *plugins = re.findall(r"[^-+,;/&\s]+", what) or [""]
     if plugins and method in (*METHODS, *RECIPES) and all(name in PLUGINS for name in plugins):
         raise UsageError(f"'{what}' is not like METHOD+PLUGIN+PLUGIN: type {'+'.join([method, *plugins])}")
 
 
 def begun(what: str, data: str | None) -> Config:
-    """A recipe, or a method in the frame of a data set, with plug-ins."""
+    """The configuration before any changes: a recipe, or a method in the frame of a data set, with plug-ins."""
     name, *plugins = what.split("+")
     if not name or not all(plugins):
         raise UsageError(f"'{what}' is not like METHOD+PLUGIN+PLUGIN, for example ucir+cwd+bdr")

@@ -29,12 +29,12 @@ from bdr.methods.base import Method, classified_and_distilled
 from bdr.nets import Head, LinearHead, MakeNetwork, Network, Resumable, Teacher
 from bdr.types import Batch, Classify, Phase, Stage
 
-EPOCHS = 250  # of the first stage in the schedule that the second one's is stated for
+EPOCHS = 250  # of the first stage in the published schedule that the next line's numbers belong to
 CORRECTION_EPOCHS, CORRECTION_DROPS = 200, (60, 120, 160, 180)
 
 
 class Correction(Resumable):
-    """alpha z + beta for the classes that came last; a fixed factor and summand for each class before them."""
+    """alpha z + beta for the logits of the newest classes; a fixed factor and summand for each earlier class."""
 
     factor: Tensor  # (K_old,)
     summand: Tensor  # (K_old,)
@@ -49,7 +49,7 @@ class Correction(Resumable):
 
     @torch.no_grad()
     def grow(self, count: int) -> None:
-        """The classes so far keep what was learnt for them, or lose it; the new ones begin uncorrected."""
+        """Fix what was learnt for the classes so far, or drop it unless `keep` is set; new ones begin uncorrected."""
         factor, summand = self.line()
         self.factor = factor if self.keep else torch.ones_like(factor)
         self.summand = summand if self.keep else torch.zeros_like(summand)
@@ -76,7 +76,7 @@ class Correction(Resumable):
 
 
 class CorrectedHead(Head):
-    """A linear classifier, and the correction of its logits."""
+    """A linear classifier whose logits are corrected."""
 
     def __init__(self, dim: int, keep: bool) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class BiC(Method):
     net: Network[CorrectedHead]
     distillation = "distillation"
     later = ("temperature", "held", "beta_decay", "keep_corrections")
-    keeps = ("some", "all")  # there is nothing to correct by without images of old classes
+    keeps = ("some", "all")  # without images of old classes there is nothing to fit the correction on
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class BiC(Method):
         return [base] if phase.first else [base, self.correcting(base)]
 
     def correcting(self, base: Stage) -> Stage:
-        """The second stage; as much shorter than the published one as the first stage is."""
+        """The second stage, scaled from the published schedule by the same factor as the first stage."""
         share = base.epochs / EPOCHS
         stage = replace(base, name="correction", draw="held", loss="correct", train=("net.head.correction",))
-        stage = replace(stage, schedule="steps", warmup=0, weight_decay=0.0)  # of beta alone, and it is in the loss
+        stage = replace(stage, schedule="steps", warmup=0, weight_decay=0.0)  # only beta decays, by a term of the loss
         stage = replace(stage, lr=base.lr * base.batch / 256)  # the rate is stated for a batch of 256
         drops = tuple(max(1, round(drop * share)) for drop in CORRECTION_DROPS)
         return replace(stage, epochs=max(1, round(CORRECTION_EPOCHS * share)), drops=drops)
@@ -137,7 +137,7 @@ class BiC(Method):
         return classified_and_distilled(self.net, self.teacher, batch, phase, classify, self.temperature)
 
     def correct(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        """The objective of the second stage, in which alpha and beta alone move."""
+        """The objective of the second stage, in which only alpha and beta move."""
         out = self.net(batch.x)
         return {"ce": classify(out, batch.y).mean(), "beta": self.net.head.correction.beta.square() / 2}
 
@@ -151,6 +151,6 @@ class BiC(Method):
         self.teacher.refill(self.net)
 
     def report(self, phase: Phase) -> dict[str, Tensor]:
-        """The two numbers of the correction."""
+        """The alpha and beta of the correction."""
         correction = self.net.head.correction
         return {} if phase.first else {"alpha": correction.alpha, "beta": correction.beta}

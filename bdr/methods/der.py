@@ -40,10 +40,10 @@ from bdr.types import Batch, Classify, Phase, Stage
 
 class DER(Method):
     net: Network[LinearHead]
-    keeps = ("some", "all")  # there is nothing to balance the classifier with otherwise
+    keeps = ("some", "all")  # without exemplars there is nothing to balance the classifier with
     optional_stages = ("balanced",)
     later = ("lambda_aux", "temperature", "balanced")
-    counts_parameters = True  # an extractor is copied as it was made
+    counts_parameters = True  # extractors are copied in the form in which they were built
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class DER(Method):
             extractors.gates.begin(extractors.prunable())
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
-        """The numbers of the gates do not: decay would draw them to zero, where a gate is neither open nor shut."""
+        """Exempt the numbers of the gates: decay would pull them to zero, where a gate is neither open nor shut."""
         return parameter is not backbone_of(self.net).gates.e
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
@@ -114,7 +114,7 @@ class DER(Method):
         return terms
 
     def tune(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        """The objective of the second stage."""
+        """The objective of the second stage: the classifier alone."""
         return tuned(self.net, batch, classify, self.temperature)
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
@@ -124,10 +124,10 @@ class DER(Method):
         self.finish_extractor()
 
     def finish_extractor(self) -> None:
-        """Nothing of it is left that training alone needs: neither the auxiliary classifier nor what gates shut out."""
+        """Remove what only training needs: the auxiliary classifier and the channels that gates shut out."""
         self.auxiliary.lay_out({"classes": 0, "dim": 0})
         extractors = backbone_of(self.net)
         if extractors.gates.there:
-            if not extractors.gates.settled:  # after a training that had no second half
+            if not extractors.gates.settled:  # a stage of one epoch never reaches half-time
                 settle_gates(extractors, extractors.gates.groups(), self.keep)
             prune(self.net)

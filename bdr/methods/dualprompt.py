@@ -64,5 +64,5 @@ class DualPrompt(Prompting):
         cast(PrefixedBlocks, self.net.backbone).enter(phase.index, self.inherit)
 
     def distance(self, nearness: Tensor, y: Tensor, phase: Phase) -> Tensor:
-        """Exemplars of earlier phases, if there are any, do not pull at the key of this one."""
+        """The mean over images of new classes: exemplars of earlier phases must not pull at the key of this one."""
         return masked_mean(1 - nearness, 1 - old_mass(y, phase.old))

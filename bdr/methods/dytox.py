@@ -29,7 +29,7 @@ from bdr.nets.dytox import TokenTransformer
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 Loss = Literal["bce", "softce"]
-SHARE_OF_EPOCHS = 25  # 20 epochs of tuning after 500
+SHARE_OF_EPOCHS = 25  # the tuning takes 1/25 of the epochs: 20 after 500
 TUNED = ("net.backbone.tokens", "net.backbone.decoder", "net.head")
 
 
@@ -56,7 +56,7 @@ class DyTox(Method):
         self.divergence = TokenHeads(self.transformer.dim)
         self.divergence_weight, self.smoothing = divergence_weight, smoothing
         self.term: str = loss
-        self.softmax = loss == "softce"  # else a yes or no for every class
+        self.softmax = loss == "softce"  # with bce, each class is a yes or no of its own
 
     @property
     def transformer(self) -> TokenTransformer:
@@ -65,12 +65,12 @@ class DyTox(Method):
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         self.net.head.grow(phase.new)
-        if not phase.first:  # the transformer brings a first token
+        if not phase.first:  # the transformer has a token for the first phase from the start
             self.transformer.grow()
             self.divergence.restart(1 + phase.new)
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
-        """The second one follows the length and the rate of the first; old tokens and classifiers move there too."""
+        """After the first phase, a tuning stage at 1/10 of the rate, in which old tokens and classifiers move too."""
         if phase.first:
             return [base]
         epochs = max(1, round(base.epochs / SHARE_OF_EPOCHS))
@@ -78,16 +78,16 @@ class DyTox(Method):
         return [base, replace(tuning, draw="memory", train=TUNED, loss="balanced")]
 
     def decays(self, name: str, parameter: nn.Parameter) -> bool:
-        """Neither biases nor norms do; those of the classifiers stand in rows, a token each."""
+        """Exempt biases and norms; those of the classifiers have a row per token, so they are told by their names."""
         return parameter.ndim > 1 and not name.endswith(("scale", "shift"))
 
     def target(self, y: Tensor, like: Tensor) -> Tensor:
-        """(B, K) what outputs are to be; mixtures are smoothed over the classes known by now, ids are not."""
+        """(B, K) the targets; mixtures are smoothed over the classes known so far, ids are not."""
         target = one_hot(y, like)
         return target if y.dim() == 1 else (1 - self.smoothing) * target + self.smoothing / like.shape[1]
 
     def criterion(self, out: Outputs, y: Tensor) -> Tensor:
-        """(B,) binary, the mean over all classes; or of the softmax."""
+        """(B,) binary cross-entropy averaged over all classes, or softmax cross-entropy with loss="softce"."""
         target = self.target(y, out.logits)
         return softmax_loss(out.logits, target) if self.softmax else binary(out.logits, target) / out.logits.shape[1]
 
@@ -96,25 +96,25 @@ class DyTox(Method):
         terms = {self.term: classify(out, batch.y).mean()}
         if not phase.first:
             old = self.teacher(batch.x).logits
-            # The authors average over classes too: the term is K_old times weaker than a divergence is.
+            # Averaged over classes too, as by the authors: the term is K_old times weaker than the divergence itself.
             terms["distillation"] = distillation(out.logits[:, : phase.old], old, 1.0).mean() / phase.old
             terms["divergence"] = self.diverging(out, batch.y, phase)
         return terms
 
     def diverging(self, out: Outputs, y: Tensor, phase: Phase) -> Tensor:
-        """Binary cross-entropy of the further classifier, which sees the newest token."""
+        """Binary cross-entropy of the divergence classifier, which reads the newest token."""
         logits, _ = self.divergence(out.features[:, -self.divergence.dim :])
         return binary(logits, old_as_one(self.target(y, out.logits), phase.old)).mean() / logits.shape[1]
 
     def balanced(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        """Without a teacher."""
+        """The objective of the tuning stage: classification alone, without a teacher."""
         return {self.term: classify(self.net(batch.x), batch.y).mean()}
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         if phase.first or stage.loss == "balanced":
             return {}
         share = phase.old / phase.seen
-        # The other terms are means over classes, as the binary one is: beside a whole softmax they would be lost.
+        # The other terms are means over classes, like binary cross-entropy: an undivided softmax loss would drown them.
         over = phase.seen if self.softmax else 1
         return {self.term: (1 - share) / over, "distillation": share, "divergence": self.divergence_weight}
 

@@ -28,21 +28,21 @@ from bdr.types import Batch, Classify, Clock, Phase, Stage
 
 
 def log_softmax_within(logits: Tensor, members: Tensor) -> Tensor:
-    """(B, K) logarithms of probabilities that add up to one within each head; members (H, K) says which it has."""
+    """(B, K) logarithms of probabilities that sum to 1 within each head; `members` (H, K) marks its classes."""
     sums = logits[:, None].masked_fill(~members, -torch.inf).logsumexp(2, keepdim=True)  # (B, H, 1)
     return logits - (sums * members).sum(1)
 
 
 @fused(logits=1, reference=1, members=1)
 def headwise_distillation(logits: Tensor, reference: Tensor, members: Tensor, temperature: float) -> Tensor:
-    """(B,) the sum over the heads of the KL divergence of softened opinions, without the factor T^2."""
+    """(B,) the sum over the heads of the KL divergence of softened predictions, without the factor T^2."""
     student = log_softmax_within(logits / temperature, members)
     teacher = log_softmax_within(reference / temperature, members)
     return F.kl_div(student, teacher, reduction="none", log_target=True).sum(1)
 
 
 class Heads(Resumable):
-    """Which classes each phase has brought."""
+    """Which classes belong to the head of each phase."""
 
     members: Tensor  # (H, K)
 
@@ -65,7 +65,7 @@ class E2E(Method):
     distillation = "distillation"
     later = ("temperature",)
     keeps = ("some", "all")
-    loudness: Tensor  # of the noise in this stage
+    loudness: Tensor  # the scale of the gradient noise in this stage
 
     def __init__(self, make: MakeNetwork, temperature: float = 2.0, noise: float = 0.3, noise_epoch: int = 1) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class E2E(Method):
         self.heads.grow(phase.new)
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
-        """The balanced stage takes 30 epochs for 40, at a tenth of the rate, which drops after each third of it."""
+        """After the first phase, a balanced stage: 30 epochs for 40, at 1/10 of the rate, which drops at each third."""
         if phase.first:
             return [base]
         epochs = max(1, round(0.75 * base.epochs))
@@ -120,7 +120,7 @@ class E2E(Method):
 
     @torch.no_grad()
     def graded(self, clock: Clock) -> None:
-        """Noise into all gradients at once; which number falls on which parameter is all the same."""
+        """Add noise to all gradients at once; which random number falls on which parameter does not matter."""
         if not self.noise:
             return
         slopes = [p.grad for p in self.net.parameters() if p.grad is not None]

@@ -14,12 +14,12 @@ from bdr.nets import Expandable, LinearHead, MakeNetwork, Network
 from bdr.nets.prunable import best_channels
 from bdr.types import Batch, Classify, Phase, Stage
 
-EPOCHS = 170  # of the first stage in the schedule that the second one's is stated for
+EPOCHS = 170  # of the first stage in the published schedule that the next line's numbers belong to
 TUNING_EPOCHS, TUNING_DROP = 30, 15
 
 
 def expandable(make: MakeNetwork) -> Network[LinearHead]:
-    """A network that can be given extractors, under a linear classifier without a bias."""
+    """A network that can be given further extractors, with a linear classifier without a bias."""
     net = make(partial(LinearHead, bias=False))
     net.backbone = Expandable(net.backbone)
     return net
@@ -38,7 +38,7 @@ def check_keep(net: Network[LinearHead], keep: float) -> None:
 
 
 def begin_expanded(net: Network[LinearHead], phase: Phase, pool: Pool) -> None:
-    """One more extractor after the first phase, and a classifier of all features from scratch."""
+    """Add an extractor, except in the first phase, and start a fresh classifier of all features."""
     extractors = backbone_of(net)
     if not phase.first and extractors.grow():
         accustom(extractors.newest, pool)  # plug-ins look at its features before it has learnt anything
@@ -46,24 +46,24 @@ def begin_expanded(net: Network[LinearHead], phase: Phase, pool: Pool) -> None:
 
 
 def half_time(stage: Stage) -> int:
-    """The epoch before which the gates are settled: the weights need the other half to get used to what is left."""
+    """The epoch before which the gates are settled; the weights need the other half to adapt to the open channels."""
     return (stage.epochs + 1) // 2
 
 
 def settle_gates(extractors: Expandable, scores: Sequence[Tensor], keep: float) -> None:
-    """Those of the channels with the highest scores open, down to the share of the parameters that is to be kept."""
+    """Open the gates of the channels with the highest scores, up to the share `keep` of parameters; shut the rest."""
     net = extractors.prunable()
     extractors.gates.settle(best_channels(net, scores, keep * net.size(net.full)))
 
 
 def prune(net: Network[LinearHead]) -> None:
-    """The newest extractor and the classifier without the channels whose gates are shut."""
+    """Remove the channels whose gates are shut from the newest extractor and the classifier."""
     extractors = backbone_of(net)
     net.head.narrow(extractors.prune(extractors.gates.kept()))
 
 
 def tuning(base: Stage) -> Stage:
-    """The classifier alone, equally many images of a class; as much shorter than stated as the first stage is."""
+    """The stage that trains the classifier alone, on a balanced draw; scaled from the published one like the first."""
     share = base.epochs / EPOCHS
     stage = replace(base, name="balanced", draw="rarest", loss="tune", train=("net.head",), warmup=0)
     stage = replace(stage, schedule="steps", drops=(max(1, round(TUNING_DROP * share)),), drop=0.1)
@@ -71,6 +71,6 @@ def tuning(base: Stage) -> Stage:
 
 
 def tuned(net: Network[LinearHead], batch: Batch, classify: Classify, temperature: float = 1.0) -> dict[str, Tensor]:
-    """Cross-entropy of softened logits."""
+    """The objective of `tuning`: cross-entropy of the logits divided by the temperature."""
     out = net(batch.x)
     return {"ce": classify(out._replace(logits=out.logits / temperature), batch.y).mean()}

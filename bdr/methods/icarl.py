@@ -25,7 +25,7 @@ from bdr.types import Batch, Classify, Outputs, Phase
 class ICaRL(Method):
     net: Network[LinearHead]
     distillation = "distillation"
-    softmax = False  # a yes or no for every class
+    softmax = False  # each class is a yes or no of its own
     readout = "nme"
 
     def __init__(self, make: MakeNetwork, outputs: int = 0) -> None:
@@ -41,16 +41,16 @@ class ICaRL(Method):
 
     @property
     def old(self) -> int:
-        """Classes that the teacher knows."""
+        """The number of classes that the teacher knows."""
         return self.teacher.net.head.classes
 
     def criterion(self, out: Outputs, y: Tensor) -> Tensor:
-        """(B,) over the new classes, as its share of the mean over all."""
+        """(B,) the part that the new classes contribute to the mean binary cross-entropy over all outputs."""
         target = one_hot(y, out.logits)
         return binary(out.logits[:, self.old :], target[:, self.old :]) / self.among(out.logits)
 
     def among(self, logits: Tensor) -> int:
-        """How many outputs the mean is over."""
+        """The number of outputs that the mean is taken over."""
         return max(self.outputs, logits.shape[1])
 
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:

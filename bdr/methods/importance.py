@@ -22,7 +22,7 @@ from bdr.types import Batch, Classify, Clock, Outputs, Phase, Stage
 
 
 def in_a_row(tensors: Iterable[Tensor]) -> Tensor:
-    """(P,) all numbers of these tensors. The channels of filters come last, as they lie in memory on a GPU."""
+    """(P,) all values of the tensors in one row. The channels of filters come last, as they lie in memory on a GPU."""
     return torch.cat([(t.permute(0, 2, 3, 1) if t.dim() == 4 else t).reshape(-1) for t in tensors])
 
 
@@ -40,14 +40,14 @@ def weighted_distance(here: Tensor, place: Tensor, grip: Tensor) -> Tensor:
 
 
 class Anchor(nn.Module):
-    """Where the parameters of a module were when a phase ended (at first, where they start), and how much each matters.
+    """The parameters of a module when the last phase ended (at first, as they start), and how much each matters.
 
-    Nothing here changes its shape: buffers alone carry it over a stop.
+    No shape changes, so the buffers alone are enough to restore it after a stop.
     """
 
     place: Tensor  # (P,)
     importance: Tensor  # (P,)
-    grip: Tensor  # (P,) the importance, as far as steps can follow it
+    grip: Tensor  # (P,) the importance, limited to what steps can follow
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -56,10 +56,10 @@ class Anchor(nn.Module):
         self.register_buffer("grip", torch.zeros_like(self.place))
 
     def hold(self, weight: float, rate: float) -> None:
-        """For a stage with this weight of the penalty and this learning rate.
+        """Set the grip for a stage with this weight of the penalty and this learning rate.
 
-        A step against a penalty w g (theta - place)^2 is 2 w g times the rate as long as the way back. Where that is
-        more than 1 it overshoots, and soon all is lost: no parameter is held more firmly than so.
+        A step against a penalty w g (theta - place)^2 covers 2 w g rate times the distance back to the place. Where
+        that factor exceeds 1, steps overshoot and training soon breaks down, so the grip is limited to a factor of 1.
         """
         torch.clamp(self.importance, max=1 / (2 * weight * rate) if weight else None, min=0, out=self.grip)
 
@@ -74,21 +74,21 @@ class Anchor(nn.Module):
 
     @torch.no_grad()
     def moved(self, module: nn.Module) -> Tensor:
-        """(P,) the squared way of each parameter since the anchor was cast."""
+        """(P,) the squared distance of each parameter from where the anchor was cast."""
         return (parameters_of(module) - self.place).square()
 
     @torch.no_grad()
     def cast(self, module: nn.Module, importance: Tensor) -> None:
-        """Here and now, with this importance."""
+        """Anchor the module where it is now, with this importance."""
         self.place.copy_(parameters_of(module))
         self.importance.copy_(importance)
 
 
 class Path(nn.Module):
-    """How much each parameter has lowered the loss on its way: minus the gradient times the move, step by step."""
+    """How much each parameter has lowered the loss: minus the gradient times the move, summed over the steps."""
 
     gained: Tensor  # (P,) since the phase began
-    gradient: Tensor  # (P,) of the step under way, like `before` nothing that outlives it
+    gradient: Tensor  # (P,) of the current step; needed no longer than that, like `before`
     before: Tensor  # (P,)
 
     def __init__(self, module: nn.Module) -> None:
@@ -100,7 +100,7 @@ class Path(nn.Module):
 
     @torch.no_grad()
     def graded(self, module: nn.Module, known: Tensor) -> None:
-        """Before a step; the known part of the gradient, a penalty's, is left out."""
+        """Remember gradient and position before a step, without `known`, the penalty's part of the gradient."""
         torch.sub(gradients_of(module), known, out=self.gradient)
         self.before.copy_(parameters_of(module))
 
@@ -112,9 +112,9 @@ class Path(nn.Module):
 def fisher(net: nn.Module, module: nn.Module, present: Present, pool: Pool, batch: int) -> Tensor:
     """(P,) the diagonal of the Fisher information of a module's parameters, over the images of a phase.
 
-    The labels are those that the network itself holds most likely. Gradients are taken of batches: their square, times
-    the size of the batch, stands for the sum over its images. Batch norm looks at its running statistics, and leaves
-    them as they are.
+    The labels are the present classes that the network itself finds most likely. Gradients are taken per batch: their
+    square, times the size of the batch, stands for the sum over its images. Batch norm uses its running statistics and
+    does not change them.
     """
     parameters, total = list(module.parameters()), torch.zeros_like(parameters_of(module).detach())
     with evaluating(net), torch.enable_grad():
@@ -127,17 +127,17 @@ def fisher(net: nn.Module, module: nn.Module, present: Present, pool: Pool, batc
 
 
 def merged(old: Tensor, new: Tensor, first: bool) -> Tensor:
-    """Half and half; there is nothing to merge with after the first phase."""
+    """The average of old and new; after the first phase the new one alone, as there is nothing to merge with."""
     return new if first else (old + new) / 2
 
 
 class Held(Method, ABC):
-    """Abstract: cross-entropy over the classes that are present, with the backbone at anchor."""
+    """Abstract: cross-entropy over the present classes, and a penalty that holds the backbone at an anchor."""
 
     net: Network[LinearHead]
     distillation = "penalty"
     later = ("weight",)
-    counts_parameters = True  # each has its place in a row
+    counts_parameters = True  # each has a fixed place in a row
     training_only: tuple[str, ...] = ("anchor",)
 
     def __init__(self, make: MakeNetwork, weight: float, share: float = 1.0) -> None:
@@ -145,7 +145,7 @@ class Held(Method, ABC):
         check_not_negative(weight=weight)
         self.net = make(LinearHead)
         self.anchor, self.present = Anchor(self.net.backbone), Present()
-        self.factor = share * weight  # how much the penalty counts
+        self.factor = share * weight  # the weight of the penalty
 
     def begin(self, phase: Phase, pool: Pool) -> None:
         self.net.head.grow(phase.new)
@@ -168,7 +168,7 @@ class Held(Method, ABC):
 
 
 class Walked(Held, ABC):
-    """Abstract: the same, with an eye on what each parameter gains on its way."""
+    """Abstract: the same, and it also records how much each parameter lowers the loss."""
 
     training_only: tuple[str, ...] = ("anchor", "path")
 

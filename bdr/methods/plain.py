@@ -19,7 +19,7 @@ from bdr.types import Batch, Classify, Phase
 
 
 class Plain(Method, ABC):
-    """Abstract: a linear classifier, and cross-entropy on whatever there is."""
+    """Abstract: a linear classifier, trained by cross-entropy on all images of the phase."""
 
     net: Network[LinearHead]
 
@@ -50,10 +50,10 @@ class Joint(Plain):
     """Joint training on all images, from fresh weights in every phase: the bound."""
 
     keeps = ("all",)
-    counts_parameters = True  # those of a fresh network take their places
+    counts_parameters = True  # the parameters of a fresh network take their places
 
     @torch.no_grad()
     def begin(self, phase: Phase, pool: Pool) -> None:
-        """Fresh weights, in place: the backbone may be compiled."""
+        """Draw fresh weights and copy them in place, because the backbone may be compiled."""
         self.net.backbone.load_state_dict(self.make(LinearHead).backbone.state_dict())
         self.net.head.restart(phase.seen)

@@ -41,10 +41,10 @@ STEEPEST = 5.0  # every gradient is clamped to [-5, 5]
 
 
 def of_the_others(logits: Tensor) -> Tensor:
-    """(B, K) log-sum-exp over all classes but one's own.
+    """(B, K) for each class, the log-sum-exp of all other logits.
 
-    The best class can hold nearly all of the sum, and what is left of it is then added up anew rather than subtracted.
-    No other class holds more than half, unless rounding has swallowed the rest.
+    The best class can hold nearly all of the sum, so for it the others are added up anew rather than subtracted. No
+    other class holds more than half of the sum, unless rounding has swallowed the rest.
     """
     best = one_hot(logits.argmax(1), logits).bool()
     every = logits.logsumexp(1, keepdim=True)
@@ -55,26 +55,26 @@ def of_the_others(logits: Tensor) -> Tensor:
 
 @fused(logits=1, y=1)
 def nca_as_coded(logits: Tensor, y: Tensor) -> Tensor:
-    """(B,) each sample's own class counts as 1 in the denominator, once the best logit is moved to 0."""
+    """(B,) NCA as coded: with the best logit moved to 0, a sample's own class counts as 1 in the denominator."""
     best = logits.amax(1, keepdim=True)
     return (one_hot(y, logits) * (F.softplus(of_the_others(logits) - best) + best - logits)).sum(1)
 
 
 @fused(logits=1, y=1)
 def nca_as_printed(logits: Tensor, y: Tensor, margin: Tensor) -> Tensor:
-    """(B,) one's own class is to exceed all others together by the margin, which is in units of the logits."""
+    """(B,) NCA as printed: the own logit must exceed log-sum-exp of the others by the margin, in units of logits."""
     return (one_hot(y, logits) * torch.relu(of_the_others(logits) - logits + margin)).sum(1)
 
 
 def profiles(maps: Tensor) -> Tensor:
-    """(B, C (H + W)) of maps (B, C, H, W): squares added over the width and over the height, normalised."""
+    """(B, C (H + W)) the profiles of maps (B, C, H, W): squares summed over width and over height, normalised."""
     square = maps.to(torch.promote_types(maps.dtype, torch.float32)).square()
     return F.normalize(torch.cat([square.sum(3).flatten(1), square.sum(2).flatten(1)], 1))
 
 
 @fused()
 def pod_spatial(maps: tuple[Tensor, ...], reference: tuple[Tensor, ...]) -> Tensor:
-    """(B,) how far the profiles of the maps are from those of the previous network, averaged over the maps."""
+    """(B,) the distance of the profiles from those of the previous network, averaged over the maps."""
     pairs = zip(maps, reference, strict=True)
     return torch.stack([(profiles(now) - profiles(before)).norm(dim=1) for now, before in pairs]).mean(0)
 
@@ -114,7 +114,7 @@ class PODNet(Method):
             self.net.head.imprint(self.centres(phase, pool))
 
     def centres(self, phase: Phase, pool: Pool) -> Tensor:
-        """(K_new, P, D) where the images of each new class gather, seen by the network as it stands."""
+        """(K_new, P, D) the k-means centres of the features of each new class, seen by the network as it stands."""
         features = F.normalize(pool.outputs(self.net, pool.new).features.double())
         labels, found = pool.store.labels[pool.new], []
         for k in range(phase.old, phase.seen):
@@ -123,14 +123,14 @@ class PODNet(Method):
         return torch.stack(found)
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
-        """The second one follows the length of the first: 20 epochs after 160. There eta rests."""
+        """After the first phase, a second stage with 1/8 of the epochs (20 after 160), in which eta rests."""
         if phase.first:
             return [base]
         short = replace(base, name="balanced", epochs=max(1, round(base.epochs / 8)), lr=0.05, schedule="constant")
         return [base, replace(short, warmup=0, draw="memory", train=("net.head.old", "net.head.new"), loss="tune")]
 
     def criterion(self, out: Outputs, y: Tensor) -> Tensor:
-        """(B,) an offset on the logits is a bias of the class inside the exponentials of either form."""
+        """(B,) NCA; an offset on the logits is a class bias inside the exponentials of either form."""
         if self.nca == "coded":
             return nca_as_coded(out.logits, y)
         return nca_as_printed(out.logits, y, self.margin * torch.as_tensor(out.scale) / 2)
@@ -145,7 +145,7 @@ class PODNet(Method):
         return terms
 
     def tune(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        """No proxy has a part in what features and maps are, so their distances would pull at nothing."""
+        """Classification alone: only proxies move, on which features and maps do not depend."""
         return {"nca": classify(self.net(batch.x), batch.y).mean()}
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:

@@ -27,20 +27,20 @@ from bdr.schedules import learning_rate
 from bdr.types import Stage
 
 P, I = 0.4, 0.03  # noqa: E741
-FARTHEST = 2.0  # no more of tau is believed at once: gates begin at about two
+FARTHEST = 2.0  # tau is limited to this at each epoch: gates begin at about two
 
 
 def wanted_share(keep: float, stage: Stage, epoch: int) -> float:
-    """Of the parameters, at the end of an epoch."""
+    """The share of the parameters that is to be left at the end of an epoch."""
     done = (epoch + 1 - stage.warmup) / max(1, half_time(stage) - stage.warmup)
     return float(keep ** min(1.0, max(0.0, done)))
 
 
 class Pressure(nn.Module):
-    """The weight of the sparsity term; a negative one opens gates."""
+    """The weight of the sparsity term, set before each epoch; a negative one opens gates."""
 
     weight: Tensor
-    total: Tensor  # what the other terms are found to push
+    total: Tensor  # the part of the weight that balances what the other terms push
     steps: Tensor
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Pressure(nn.Module):
             self.register_buffer(name, torch.zeros(()))
 
     def begin(self, steps: int) -> None:
-        """Before a stage of so many steps an epoch."""
+        """Start from zero, for a stage with this many steps per epoch."""
         self.weight.zero_()
         self.total.zero_()
         self.steps.fill_(steps)
@@ -58,12 +58,12 @@ class Pressure(nn.Module):
         return self.steps * learning_rate(stage, epoch) / (1 - stage.momentum)
 
     def forward(self, left: Tensor) -> Tensor:
-        """The share that is left, as it is for the records, with a slope that counts as much as it is to."""
+        """The share that is left: its value is unweighted, for records; its gradient is multiplied by the weight."""
         weighted = self.weight * left
         return weighted + (left - weighted).detach()
 
     def press(self, gates: Gates, net: Prunable, share: float, reach: Tensor) -> None:
-        """Before an epoch at whose end the network is to have this share of its parameters."""
+        """Set the weight for an epoch at whose end the network is to have this share of its parameters."""
         if share == 1:
             return
         tau = threshold_for(net, gates.groups(), share * net.size(net.full))

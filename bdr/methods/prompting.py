@@ -21,7 +21,7 @@ from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
 def transformer_of(net: Network[LinearHead]) -> VisionTransformer:
-    """The vision transformer that prompts go into, with weights that are worth resting on."""
+    """The vision transformer that prompts go into; refused without weights, because it is not trained here."""
     vit = net.backbone
     if not isinstance(vit, VisionTransformer):
         raise ValueError(
@@ -42,7 +42,7 @@ def check_positive(**values: float) -> None:
 
 
 class Prompting(Method, ABC):
-    """Abstract: cross-entropy, and keys that are pulled to the images that use them."""
+    """Abstract: cross-entropy, and a term that pulls keys towards the images that use them."""
 
     net: Network[LinearHead]
 
@@ -65,7 +65,7 @@ class Prompting(Method, ABC):
 
     @abstractmethod
     def distance(self, nearness: Tensor, y: Tensor, phase: Phase) -> Tensor:
-        """The mean over images of one minus the cosine with the key of each of their prompts, added."""
+        """The mean over images of the sum of 1 - cosine over the keys of the prompts that the image uses."""
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:
         return {"pull": self.pull}

@@ -28,7 +28,7 @@ from bdr.types import Batch, Classify, Phase, Stage
 
 @fused(logits=1, old=1, y=1)
 def held_to(logits: Tensor, old: Tensor, y: Tensor, temperature: float) -> Tensor:
-    """(B,) divergence of logits (B, K) from the teacher's (B, K_old) and the labels; no class lowers it."""
+    """(B,) divergence of logits (B, K) from the teacher's (B, K_old) and the new labels; no class adds less than 0."""
     target = torch.cat([old, one_hot(y, logits)[:, old.shape[1] :]], 1)
     student, wanted = (logits / temperature).log_softmax(1), (target / temperature).log_softmax(1)
     return F.kl_div(student, wanted, reduction="none", log_target=True).clamp(min=0).sum(1)
@@ -71,7 +71,7 @@ class RPSNet(Method):
         return self.net.backbone
 
     def draw(self, phase: Phase, pool: Pool) -> list[int]:
-        """A module of every layer: one that is unused, while there is any."""
+        """A random module of every layer: an unused one while there is any, unless `reuse` allows all."""
         chance = generator("cpu", pool.seed, "phase", phase.index, "path")
         every = list(range(self.layers.parallel))
         free = [every if self.reuse else unused or every for unused in self.layers.unused()]

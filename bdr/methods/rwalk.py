@@ -24,7 +24,7 @@ from bdr.types import Phase
 
 
 class RWalk(Walked):
-    fisher: Tensor  # (P,) these two make the importance
+    fisher: Tensor  # (P,) the importance is the sum of this and `score`
     score: Tensor  # (P,)
     training_only = ("anchor", "path", "fisher", "score")
 
@@ -44,5 +44,5 @@ class RWalk(Walked):
         self.path.gained.zero_()
 
     def path_score(self) -> Tensor:
-        """(P,) how much each parameter has lowered the loss in this phase, for how far it has moved on the manifold."""
+        """(P,) how much each parameter has lowered the loss in this phase, relative to its way on the manifold."""
         return torch.relu(self.path.gained / (self.fisher * self.anchor.moved(self.net.backbone) + self.damping))

@@ -29,7 +29,7 @@ class SI(Walked):
 
     @torch.no_grad()
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
-        """What has worked against the loss on the whole is not held, rather than pushed away."""
+        """Update the importance; where it would be negative it is 0, so the parameter is free and not pushed away."""
         new = self.path.gained / (self.anchor.moved(self.net.backbone) + self.damping)
         self.anchor.cast(self.net.backbone, torch.relu(self.anchor.importance + new))
         self.path.gained.zero_()

@@ -40,10 +40,10 @@ from bdr.types import Batch, Classify, Phase, Stage
 
 
 def importance(net: Prunable) -> list[Tensor]:
-    """Of the channels of each group: |gamma|, averaged over the batch norms that write to it, over the group's mean.
+    """|gamma| of the channels of each group, averaged over its batch norms and divided by the mean of the group.
 
-    Groups begin at different sizes, zero among them; left as they are, some would be emptied before others lose a
-    channel.
+    |gamma| begins at different sizes in different groups, zero among them; undivided, some groups would be emptied
+    before others lose a channel.
     """
     found: list[list[Tensor]] = [[] for _ in net.full]
     for layer in net.layers():
@@ -57,7 +57,7 @@ class SimpleDER(Method):
     distillation = "distillation"
     keeps = ("some", "all")
     later = ("temperature",)
-    counts_parameters = True  # an extractor is copied as it was made
+    counts_parameters = True  # extractors are copied in the form in which they were built
 
     def __init__(
         self, make: MakeNetwork, temperature: float = 2.0, lambda_gamma: float = 1e-4, keep: float = 0.45
@@ -76,17 +76,17 @@ class SimpleDER(Method):
             extractors = backbone_of(self.net)
             extractors.gates.begin(extractors.prunable())
             extractors.gates.settle([torch.ones_like(mask) for mask in extractors.gates.kept()])
-            extractors.gates.e.requires_grad_(False)  # masks that `shut_out_the_least_important` alone changes
+            extractors.gates.e.requires_grad_(False)  # masks that only `shut_out_the_least_important` changes
 
     def stages(self, phase: Phase, base: Stage) -> list[Stage]:
-        """The first extractor is pruned as well, so the classifier is tuned in the first phase too."""
+        """Two stages in every phase: the first extractor is pruned too, and the classifier is tuned after it."""
         return [base, tuning(base)]
 
     def begin_stage(self, stage: Stage, phase: Phase, pool: Pool) -> None:
         if stage.loss != "tune":
             return
         if self.keep < 1:
-            self.shut_out_the_least_important()  # nothing new, but after a training that had no second half
+            self.shut_out_the_least_important()  # changes nothing, unless a stage of one epoch never reached half-time
             prune(self.net)
         self.net.head.redraw()
 
@@ -95,7 +95,7 @@ class SimpleDER(Method):
             self.shut_out_the_least_important()
 
     def shut_out_the_least_important(self) -> None:
-        """Of the channels that are not yet."""
+        """Shut the gates of the least important open channels, down to the share `keep` of the parameters."""
         extractors = backbone_of(self.net)
         left = zip(importance(extractors.prunable()), extractors.gates.kept(), strict=True)
         settle_gates(extractors, [score * is_open for score, is_open in left], self.keep)
@@ -111,7 +111,7 @@ class SimpleDER(Method):
         return terms
 
     def tune(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
-        """The objective of the second stage."""
+        """The objective of the second stage: the classifier alone."""
         return tuned(self.net, batch, classify)
 
     def weights(self, phase: Phase, stage: Stage) -> dict[str, float]:

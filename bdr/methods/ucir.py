@@ -30,7 +30,7 @@ from bdr.types import Batch, Classify, Outputs, Phase, Stage
 def ranking(
     logits: Tensor, scale: Tensor | float, y: Tensor, new_class: Tensor, margin: float, negatives: int
 ) -> Tensor:
-    """Equation 7 over the samples of old classes in a batch: `new_class` (K,) says which are none."""
+    """Equation 7, averaged over the samples of old classes in a batch; `new_class` (K,) marks the new classes."""
     cosines = logits / scale
     own = cosines.gather(1, y[:, None])
     hardest = cosines.masked_fill(~new_class, -torch.inf).topk(negatives, dim=1).values
@@ -42,7 +42,7 @@ class UCIR(Method):
     distillation = "less_forget"
     scale_setting = "eta"
     later = ("lambda_base", "margin", "negatives", "imprint")
-    soft_targets = False  # margin ranking asks for one's own class
+    soft_targets = False  # margin ranking needs the one class of each image
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class UCIR(Method):
             self.net.head.imprint(self.new_directions(phase, pool))
 
     def new_directions(self, phase: Phase, pool: Pool) -> Tensor:
-        """The direction of each new class's mean normalised feature, seen by the network as it stands."""
+        """(K_new, D) the direction of each new class's mean normalised feature, seen by the network as it stands."""
         features = F.normalize(pool.outputs(self.net, pool.new).features)
         new = pool.store.labels[pool.new] - phase.old
         return F.normalize(features.new_zeros(phase.new, features.shape[1]).index_add_(0, new, features))
@@ -86,7 +86,7 @@ class UCIR(Method):
         return {} if phase.first else {"less_forget": self.lambda_base * (phase.old / phase.new) ** 0.5}
 
     def margin_ranking(self, out: Outputs, y: Tensor, phase: Phase) -> Tensor:
-        """Images of old classes: their own cosine must exceed those of the hardest new classes by the margin."""
+        """Hold the own cosine of images of old classes above those of the hardest new classes by the margin."""
         new_class = torch.arange(phase.seen, device=y.device) >= phase.old
         negatives = min(self.negatives, phase.new)
         return ranking(out.logits, out.scale, y, new_class, self.margin, negatives)

@@ -49,7 +49,7 @@ class WA(Method):
         self.net.head.grow(phase.new)
 
     def at_epoch(self, stage: Stage, epoch: int) -> None:
-        """The quirk of a published re-run: what the head learnt before this phase is lost with the warm-up."""
+        """Redraw the head after the warm-up, if set: a quirk of a published re-run. What it had learnt is lost."""
         if self.reset_after_warmup and 0 < stage.warmup == epoch:
             self.net.head.redraw()
 
@@ -70,5 +70,5 @@ class WA(Method):
         self.teacher.refill(self.net)
 
     def report(self, phase: Phase) -> dict[str, Tensor]:
-        """By how much the weights of new classes were shortened."""
+        """The factor gamma that shortened the weights of new classes."""
         return {"gamma": self.gamma} if self.align and not phase.first else {}

@@ -1,1 +1,1 @@
-"""From a configuration to an experiment: names become parts, what cannot be is refused, and its work is planned."""
+"""From a configuration to an experiment: names become parts, mistakes are refused, and the work is planned."""

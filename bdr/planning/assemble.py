@@ -1,4 +1,4 @@
-"""From a configuration to a plan: an experiment, and what its record says of it before anything trains."""
+"""From a configuration to a plan: an experiment, and what is recorded of it before anything trains."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def plan_run(
     extends: Extends | None = None,
     notes: Sequence[str] = (),
 ) -> Plan:
-    """A run that is yet to begin: all is checked that can be before anything trains.
+    """The plan of a new run, with everything checked that can be before anything trains.
 
-    `notes` say what was adapted in the configuration; those on its stages come after them.
+    `notes` say what was adapted in the configuration; notes on its stages are added after them.
     """
     made = checked(config, data, extends)
     if extends is None:
@@ -42,7 +42,7 @@ def plan_run(
 def plan_again(
     config: Config, path: Path, runs: Path, data: DataSet, extends: Extends | None, settings: Settings
 ) -> Plan:
-    """A run that exists already, of a fingerprint that was made of these settings, whatever is a default by now."""
+    """The plan of an existing run, whose fingerprint is made from these `settings` whatever the defaults are now."""
     return planned(config, checked(config, data, extends), settings, path, runs)
 
 
@@ -64,11 +64,11 @@ def planned(config: Config, made: Checked, settings: Settings, path: Path | None
         own_code=info.get("own_code", {}),
     )
     plan = Plan(config, experiment, info, made.notes)
-    return replace(plan, info=info | {"work": plan.work()})  # whoever reads the record knows how much is left
+    return replace(plan, info=info | {"work": plan.work()})  # so that readers of the record know how much is left
 
 
 def check_size(config: Config, data: DataSet) -> None:
-    """Of what is begun: who asked for another size before, and got none, may go on."""
+    """Refuse --size for other data than folders, but only in new runs: older ones that ignored it may go on."""
     if data.size is None and config.size != Config.model_fields["size"].default:
         height, width = data.train.pixels.shape[1:3]
         raise UsageError(
@@ -92,7 +92,7 @@ def learner_of(config: Config, made: Checked) -> Learner:
 
 
 def shared_folder(config: Config, path: Path, runs: Path, key: str) -> Path | None:
-    """Runs share inside their common folder; one that was put elsewhere by name leaves nothing beside itself."""
+    """The folder to share a first phase in, inside `runs`; none for a run outside, which leaves nothing beside it."""
     return runs / ".shared" / key if config.share and runs.resolve() in path.resolve().parents else None
 
 

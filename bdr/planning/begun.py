@@ -1,4 +1,4 @@
-"""What stands in the folder of a plan already: this very run, whole or not, of this code and its defaults or not."""
+"""What the folder of a plan already holds, and whether this may go on: with the same defaults, analysis and code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bdr.records import Run
 
 
 def run_there(plan: Plan) -> Run | None:
-    """This very run, if the folder holds it; one of another configuration is refused when a run is created there."""
+    """The run in the plan's folder, if it is this very run; any other is refused when a run is created there."""
     path = plan.experiment.path
     if not records.is_begun(path):
         return None
@@ -22,7 +22,7 @@ def run_there(plan: Plan) -> Run | None:
 
 
 def refuse_beginning(plan: Plan) -> None:
-    """Raise whatever would keep a plan from being trained in its folder, or from going on there; nothing is left."""
+    """Raise the error that would keep a plan from beginning or going on in its folder; leave nothing there."""
     there = run_there(plan)
     if there is None:
         records.check_place(plan.experiment.path, plan.info)
@@ -31,7 +31,7 @@ def refuse_beginning(plan: Plan) -> None:
 
 
 def refuse_going_on(plan: Plan, there: Run) -> None:
-    """What is there was made as it would be made now."""
+    """Refuse a run with other defaults, without the analysis asked for or, if whole, of other code."""
     refuse_other_defaults(plan, there)
     refuse_late_analysis(plan, there)
     if there.whole:
@@ -39,14 +39,14 @@ def refuse_going_on(plan: Plan, there: Run) -> None:
 
 
 def refuse_late_analysis(plan: Plan, there: Run) -> None:
-    """A run is analysed from its first step to its last, or not at all."""
+    """Refuse --analyse for a run begun without it: a run is analysed from its first step to its last, or not at all."""
     if plan.config.analyse and not there.info.get("analyse"):
         raise UsageError(f"{there.path} was begun without --analyse: choose another folder with --runs, or remove it")
 
 
 def refuse_other_defaults(plan: Plan, there: Run) -> None:
-    """A default that has changed since a run was begun leaves its folder's name as it is, and makes another run."""
-    path, settings = there.path, there.info.get("settings", {})  # records of before lack them
+    """Refuse defaults that changed since a run began: its folder keeps its name, but this would be another run."""
+    path, settings = there.path, there.info.get("settings", {})  # older records lack them
     found = differing(settings, plan.info["settings"], plan.config)
     if not found:
         return
@@ -60,7 +60,7 @@ def refuse_other_defaults(plan: Plan, there: Run) -> None:
 
 
 def refuse_other_code(plan: Plan, there: Run) -> None:
-    """The numbers of a run that is done are those of the code that trained it."""
+    """Refuse a finished run of changed code: its numbers are those of the code that trained it."""
     if changed := other_code(plan, there):
         raise UsageError(
             f"{there.path} is already done with other code of {', '.join(changed)}: to keep it, put the new run into "
@@ -69,11 +69,11 @@ def refuse_other_code(plan: Plan, there: Run) -> None:
 
 
 def other_code(plan: Plan, there: Run) -> list[str]:
-    """The modules of one's own that are others now than when the run in the folder was trained."""
+    """The user's own modules that have changed since the run in the folder was trained."""
     return records.other_code(there.info, plan.info.get("own_code", {}))
 
 
 def about_library(there: Run) -> list[str]:
-    """A line where the library has changed since a run that is done was trained: it might come to others today."""
+    """A note if the library has changed since a finished run was trained: its numbers might be others today."""
     changed = records.other_library(there.info, library_version())
     return [f"note: {changed}: its numbers are of that code"] if changed else []

@@ -1,4 +1,4 @@
-"""From a configuration to what a run is made of, each part checked as soon as it can be."""
+"""From a configuration to the parts of a run, each checked as soon as it can be."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from bdr.scenario import Given, Protocol, class_order
 from bdr.trackers import check_tracker
 from bdr.types import Phase, Stage
 
-FEW = 5  # exemplars of a class, so few of which may be a slip
+FEW = 5  # fewer exemplars of a class than this may be a slip
 
 
 def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: Phase) -> tuple[list[Stage], list[str]]:
-    """The stages of a phase as they will run: the method's, with what is set for single ones, as plug-ins draw them.
+    """The stages of a phase as they will run, and sentences on what was adapted in them.
 
-    And what was adapted in them, as sentences.
+    The method declares them, settings for single stages are laid over them, and plug-ins change how they draw.
     """
     stages, notes = list[Stage](), list[str]()
     for declared in declared_stages(config.method, method.stages(phase, config.stage)):
@@ -53,7 +53,7 @@ def stages_of(config: Config, method: Method, plugins: Sequence[Plugin], phase: 
 
 
 def declared_stages(name: str, stages: object) -> list[Stage]:
-    """A method or a plug-in of one's own may slip."""
+    """Check what `stages` of a method or plug-in returned: the user's own code may slip."""
     if isinstance(stages, list | tuple) and all(isinstance(stage, Stage) for stage in stages):
         return list(stages)
     raise UsageError(
@@ -62,7 +62,7 @@ def declared_stages(name: str, stages: object) -> list[Stage]:
 
 
 def with_alternate_settings(config: Config, stage: Stage) -> Stage:
-    """An alternate has no epochs of its own, so nothing in it is scaled."""
+    """Apply settings to the stage that alternates with this one; it has no epochs of its own, so nothing is scaled."""
     if stage.alternate is None:
         return stage
     settings = config.stages.get(stage.alternate.name, {})
@@ -79,7 +79,7 @@ def arrivals(config: Config, names: Sequence[str], extends: Extends | None) -> P
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What a run is made of, read and built, all of it fit for the rest."""
+    """The parts of a run, read and built, and checked to fit each other."""
 
     data: DataSet
     train: Images
@@ -93,12 +93,12 @@ class Checked:
     device: torch.device
     precision: str
     engine: str
-    notes: tuple[str, ...]  # what was adapted in stages that the method declares
+    notes: tuple[str, ...]  # what was adapted in stages; what may surprise in memory and phases
     extends: Extends | None
 
     @property
     def weights(self) -> str | None:
-        """The sha256 of the file that its network was read from."""
+        """The sha256 of the file that the network was read from, if there is one."""
         return source_of(self.method)
 
     def store(self, images: Images) -> Store:
@@ -106,7 +106,7 @@ class Checked:
 
 
 def check_words(config: Config) -> None:
-    """What a configuration alone gives away."""
+    """Check what can be checked in the configuration alone."""
     check_names(config)
     for tracker in config.log:
         check_tracker(tracker)
@@ -115,7 +115,7 @@ def check_words(config: Config) -> None:
 
 
 def check_method(config: Config, method: Method, plugins: Sequence[Plugin], quota: Quota) -> None:
-    """What no memory can mend comes first, so that nobody is sent to a memory in vain."""
+    """Check that method, plug-ins and memory fit; what no memory mends comes first, so that none is advised in vain."""
     check_parameters(method, config.method, plugins)
     check_targets(method, config.method, plugins)
     check_softmax(method, config.method, plugins)
@@ -125,17 +125,17 @@ def check_method(config: Config, method: Method, plugins: Sequence[Plugin], quot
 def checked_stages(
     config: Config, method: Method, plugins: Sequence[Plugin], protocol: Protocol | Given
 ) -> tuple[list[list[Stage]], tuple[str, ...]]:
-    """Those of the phases that are to run, and what was adapted in them, as sentences."""
+    """The stages of the phases that are to run, and sentences on what was adapted in them."""
     told = [stages_of(config, method, plugins, phase) for phase in protocol]
     stages = [of_phase for of_phase, _ in told]
     notes = tuple(dict.fromkeys(note for _, said in told[: config.phases] for note in said))
-    check_stages(config, method, stages)  # of all phases: what is set for a later one may be typed for a shorter run
+    check_stages(config, method, stages)  # of all phases: a shorter run may have settings for a later one
     check_acting(plugins, list(protocol), stages)
     return stages[: config.phases], notes
 
 
 def told_of_memory(quota: Quota, phases: Sequence[Phase]) -> tuple[str, ...]:
-    """A total that is shared by ever more classes: so small a one was perhaps meant for each of them."""
+    """A note on a total memory, shared by ever more classes, that is so small that it was perhaps meant per class."""
     first, last = (quota.each(phase.seen) for phase in (phases[0], phases[-1]))
     if quota.per_class or quota.count == 0 or first == last or last >= FEW:
         return ()
@@ -143,14 +143,14 @@ def told_of_memory(quota: Quota, phases: Sequence[Phase]) -> tuple[str, ...]:
 
 
 def told_of_phases(config: Config, phases: Sequence[Phase]) -> tuple[str, ...]:
-    """Where a run was to end later than it does."""
+    """A note if more phases are asked for than there are."""
     if config.phases is None or config.phases <= len(phases):
         return ()
     return (f"--phases {config.phases} is more than there are: all {len(phases)} are run",)
 
 
 def checked(config: Config, data: DataSet | None, extends: Extends | None) -> Checked:
-    """Refuses what cannot be, each thing as soon as what it takes to see it is there: reading data may take long."""
+    """Make the parts of a run, and check each thing as early as possible, because reading data may take long."""
     check_words(config)
     plugins = make_plugins(config)
     quota = Quota.parse(config.memory)

@@ -1,4 +1,4 @@
-"""What a run says of itself: the facts that make results comparable, its fingerprint, its versions."""
+"""What a run records of itself: the facts that make results comparable, its fingerprint, its versions."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ SIDE_BY_SIDE = "BDR_SIDE_BY_SIDE"  # the environment variable that says how many
 
 
 def shared_facts(protocol: dict[str, Any]) -> str:
-    """A checksum of what runs of different methods have in common where they can be compared.
+    """A checksum of the facts that runs of different methods have in common if they can be compared.
 
-    Of values as the record writes them: taken otherwise, what is extended once more would get another fingerprint.
+    It is taken of values as the record writes them; otherwise a run that is extended again would get another
+    fingerprint.
     """
     return digest({fact: value for fact, value in protocol.items() if fact not in OF_A_METHOD})[:6]
 
@@ -68,16 +69,16 @@ def protocol_facts(config: Config, made: Checked) -> dict[str, Any]:
 
 
 def augment_facts(augment: Augment) -> str:
-    """In words; what came later than the first records is named where it is on."""
+    """The augmentation in words; options added after the first records are named only where they are on."""
     later = {name: value for name, value in asdict(augment).items() if name not in ("pad", "flip", "brightness")}
     if not augment.randaugment:
-        del later["randaugment_std"]  # of nothing
+        del later["randaugment_std"]  # the spread of nothing
     named = "".join(f", {name} {value:g}" for name, value in later.items() if value)
     return f"pad {augment.pad}, flip {augment.flip}, brightness {augment.brightness:g}{named}"
 
 
 def describe(config: Config, made: Checked, settings: Settings) -> dict[str, Any]:
-    """run.json: what was run, on what, and how to run it again. The settings are those that make the fingerprint."""
+    """run.json: what was run, on what, and how to run it again. `settings` are those that make the fingerprint."""
     facts = protocol_facts(config, made)
     own = own_versions(config.method, config.net, config.data, *config.plugins)
     correcting = [plugin.name for plugin in made.plugins if plugin.corrects]
@@ -107,7 +108,7 @@ def describe(config: Config, made: Checked, settings: Settings) -> dict[str, Any
 
 
 def fingerprint(config: Config, made: Checked, facts: dict[str, Any], settings: Settings) -> str:
-    """Of what a run is made of: nothing may be added, or come in another order, for what was run before."""
+    """A hash of what a run is made of. Existing runs must keep theirs: nothing may be added or reordered for them."""
     settings = placeless(settings) if made.weights else settings
     made_of = [facts, made.protocol.order, config.title, settings, told(config.stage), config.stages]
     made_of += made.extends.trained_by(config.seed) if made.extends else []
@@ -115,7 +116,7 @@ def fingerprint(config: Config, made: Checked, facts: dict[str, Any], settings: 
 
 
 def about_classes(made: Checked) -> dict[str, Any]:
-    """In which order they come and how their images are normalised."""
+    """The classes in order of arrival, the phases they come in, and how their images are normalised."""
     order, data = made.protocol.order, made.data
     return {
         "order": list(order),
@@ -127,17 +128,17 @@ def about_classes(made: Checked) -> dict[str, Any]:
 
 
 def placeless(settings: Settings) -> Settings:
-    """Without where a file of weights lies, and which one was asked for: its checksum is among the facts."""
+    """Settings without the place and the expected checksum of a file of weights: its checksum is among the facts."""
     return {owner: {k: v for k, v in mine.items() if k not in OF_A_FILE} for owner, mine in settings.items()}
 
 
 def told(stage: Stage) -> dict[str, Any]:
-    """What differs from a stage of which nothing is said: a field that stages get later changes no fingerprint."""
+    """The fields that differ from a default stage, so that fields which stages get later change no fingerprint."""
     return {k: v for k, v in asdict(stage).items() if v != asdict(Stage())[k]}
 
 
 def side_by_side() -> int:
-    """How many runs may be at work beside each other, this one included: a sweep tells its runs; a run alone is one."""
+    """How many runs may be training side by side, this one included: 1, unless a sweep says otherwise to its runs."""
     told = os.environ.get(SIDE_BY_SIDE, "1")
     if not told.isdecimal() or int(told) < 1:
         raise UsageError(f"{SIDE_BY_SIDE}={told} is not allowed: it is how many runs are side by side, 1 or more")
@@ -162,10 +163,10 @@ def versions() -> dict[str, str]:
 
 
 def first_phase_key(config: Config, info: dict[str, Any], made: Checked) -> str:
-    """A hash of all that training the first phase reads; not of memory, later steps, or what rests in it.
+    """A hash of all that training the first phase reads; not of memory, later steps, or plug-ins that rest in it.
 
-    One that has a hand in the network never rests, unless it splits it later: the weights of another network are not
-    this one's. Neither does one that corrects what is read: its model has a part more.
+    A plug-in that changes the network counts even if it rests, unless it only splits the network later: the weights of
+    another network do not fit. So does one that corrects scores: its model has one part more.
     """
     facts = {k: v for k, v in info["protocol"].items() if k not in ("step", "base", "memory", "herding", "phases")}
     facts["order"] = info["order"][: info["phases"][0][1]]

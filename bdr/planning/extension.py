@@ -31,7 +31,7 @@ from bdr.records.reader import exemplars_file
 from bdr.scenario import split_evenly
 from bdr.types import Stage
 
-# What may be another than in the run that is extended; all else made its network, its images or its exemplars.
+# Fields that may differ from the run that is extended; all others made its network, its images or its exemplars.
 FREE = ("root", "seed", "precision", "device", "engine", "keep", "checkpoint_every", "log", "uneven")
 
 
@@ -44,7 +44,7 @@ def plan_extension(
     out: Path | None = None,
     runs: Path = Path("runs"),
 ) -> Plan:
-    """A run whose first phases are those of a finished one."""
+    """The plan of a run whose first phases are those of a finished run."""
     run = finished(path)
     refuse_its_own_folder(run, out)
     model, state = model_checksum(path, kept_phase(path, len(run.phases) - 1)), state_after(run)
@@ -62,7 +62,7 @@ def plan_extension(
 
 
 def extension_of(run: Run, model: str, counts: Sequence[int]) -> Extends:
-    """By so many classes a phase; `model` is the checksum of the one that it begins with."""
+    """The extension of a run by `counts` classes a phase; `model` is the checksum of the model that it begins with."""
     known = len(classes_known(run))
     mean, std = run.normalisation
     before = [(line["old"], line["seen"]) for line in run.phases]
@@ -81,7 +81,7 @@ def extension_of(run: Run, model: str, counts: Sequence[int]) -> Extends:
 
 
 def finished(path: Path) -> Run:
-    run = open_whole(path, begun=True)  # all of it will be copied, and nothing is begun with what is damaged
+    run = open_whole(path, begun=True)  # all of it will be copied, and nothing may begin with damaged files
     if not run.whole or not run.phases:
         done, planned = len(run.phases), len(run.info["phases"])
         raise UsageError(f"{path} is not finished ({done} of {planned} phases): finish it first with bdr resume {path}")
@@ -96,9 +96,9 @@ def refuse_its_own_folder(run: Run, out: Path | None) -> None:
 
 
 def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str, Any]) -> tuple[Config, list[str]]:
-    """The run's own configuration, with what may be changed in it."""
+    """The run's own configuration with the given changes, if they are allowed, and notes on what was adapted."""
     config, settings = found_again(run), list(settings)
-    moved = f"{short(config.net)}.weights"  # where a file of them lies is no part of what a run is
+    moved = f"{short(config.net)}.weights"  # where the file of weights lies is no part of a run
     parts = [*(owner for owner in owners(config) if owner != short(config.net)), "stage", "augment"]
     for name in [*fields, *(name for name, _ in settings)]:
         owner = name.rpartition(".")[0]
@@ -115,7 +115,7 @@ def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str
 
 
 def refuse_a_start(run: Run, config: Config, names: Sequence[str]) -> None:
-    """Where the scale of a classifier starts from says nothing of one that has been trained."""
+    """Refuse to set where the scale of a classifier starts: this classifier has been trained already."""
     start = f"{short(config.method)}.{scale_setting(config.method)}"
     if start in names:
         raise UsageError(
@@ -125,7 +125,7 @@ def refuse_a_start(run: Run, config: Config, names: Sequence[str]) -> None:
 
 
 def as_in_its_frame(config: Config, given: Collection[str]) -> Config:
-    """With the drops and the warm-up of its frame where epochs are given: those of a run of few epochs were rounded."""
+    """Where epochs are given, go back to drops and warm-up of the frame: a run of few epochs has rounded them."""
     frame = frame_of(config.data)(config.method, *config.plugins)
     stage = whole(frame.stage, config.stage) if "stage.epochs" in given else config.stage
     named = {
@@ -137,7 +137,7 @@ def as_in_its_frame(config: Config, given: Collection[str]) -> Config:
 
 
 def whole(frame: Stage, stage: Stage) -> Stage:
-    """A stage before its epochs were changed, if its drops and its warm-up are those of the frame, scaled."""
+    """The stage before its epochs were changed, if its drops and warm-up are those of the frame, scaled."""
     scaled, _ = with_stage_settings(frame, {"epochs": stage.epochs})
     if any(getattr(scaled, name) != getattr(stage, name) for name in SCALED):
         return stage
@@ -145,7 +145,7 @@ def whole(frame: Stage, stage: Stage) -> Stage:
 
 
 def whole_fields(name: str, frame: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of what is set for a single stage."""
+    """The same for the settings of a single stage."""
     (now, _), (scaled, _) = laid_over(name, [mine]), laid_over(name, [frame, {"epochs": mine.get("epochs", 1)}])
     if any(scaled.get(field) != now.get(field) for field in SCALED):
         return now
@@ -162,7 +162,7 @@ def data_of(run: Run, config: Config) -> DataSet:
 
 
 def new_classes(run: Run, data: DataSet) -> list[str]:
-    """Those that the run does not know: what it planned and did not come to first, then as the data set has them."""
+    """The classes that the run does not know: first those it planned but did not reach, then as in the data set."""
     known = classes_known(run)
     refuse_lost_classes(run, data)
     planned = [name for name in run.info["classes"][len(known) :] if name in data.classes]
@@ -186,7 +186,7 @@ def refuse_lost_classes(run: Run, data: DataSet) -> None:
 
 
 def check_images(run: Run, data: DataSet) -> None:
-    """Of the size and the channels that the network was made for, and of every known class some to test with."""
+    """Check that images have the size and channels that the network was made for, and each known class test images."""
     here, there = list(image_shape(data)), list(run.info["image"])
     if here != there:
         said = [f"{channels} x {height} x {width}" for channels, height, width in (here, there)]
@@ -209,7 +209,7 @@ def refuse_all_images(plan: Plan) -> None:
 
 
 def state_after(run: Run) -> State:
-    """The state after the last phase; nothing of the run is changed, damaged or not."""
+    """The state after the last phase; the run is only read, even where it is damaged."""
     saved = Checkpoints(run.path / "checkpoint").saved()
     if not saved:
         raise UsageError(
@@ -223,7 +223,7 @@ def state_after(run: Run) -> State:
 
 
 def exemplars_of(run: Run, state: State, plan: Plan, data: DataSet) -> Found:
-    """The rows that the exemplars of a run have in the training images of a plan."""
+    """The exemplars of a run, found again as rows of the training images of a plan."""
     told = run.exemplars(len(run.phases) - 1)
     if told is None:
         if not any(state.info["exemplars"]):  # a method without a memory
@@ -253,7 +253,7 @@ def refuse_missing(
 
 
 def held_now(split: str, store: Store, lost: Sequence[Sequence[Kept]], by_place: bool) -> str:
-    """Where images went that are missing: those that are held out by their place move when others come."""
+    """Say how many missing exemplars are `split` images now: images held out by place move when others come."""
     count = count_alike(store, lost)
     if not count:
         return ""
@@ -264,7 +264,7 @@ def held_now(split: str, store: Store, lost: Sequence[Sequence[Kept]], by_place:
 
 
 def spelled_alike(known: Sequence[str], new: Sequence[str]) -> list[str]:
-    """New classes that may be known ones, typed with other capitals, spaces or hyphens."""
+    """Sentences on new classes that may be known ones, typed with other capitals, spaces or hyphens."""
     bare = {plainly(name): name for name in known}
     return [f"the new class '{name}' reads like '{bare[plainly(name)]}'" for name in new if plainly(name) in bare]
 
@@ -274,7 +274,7 @@ def plainly(name: str) -> str:
 
 
 def what_changed(run: Run, plan: Plan, found: Found, by_place: bool) -> list[str]:
-    """What is not as it was when the run trained, and may be meant."""
+    """Notes on what has changed since the run was trained, which may be intended."""
     names, notes = classes_known(run), []
     if alike := spelled_alike(names, plan.info["classes"][len(names) :]):
         notes.append(

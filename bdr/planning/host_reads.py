@@ -1,4 +1,4 @@
-"""Where code of one's own asks the device for a value while a step is made: a captured step cannot answer."""
+"""Finds where the user's own code reads a value from the device in a step, which a captured step cannot do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MASKED = "takes those that a mask leaves"
 
 
 class HostReads(TorchDispatchMode):
-    """Inside of it, the first line of one's own that reads is kept."""
+    """A context that notes the first line of the user's own code that reads a value from the device."""
 
     def __init__(self, own: Collection[str]) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class HostReads(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def asking(self) -> FrameType | None:
-        """The innermost frame outside of torch, if it is one's own."""
+        """The innermost frame outside of torch, if it is in the user's own code."""
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and home_of_frame(frame) == "torch":
             frame = frame.f_back
@@ -50,10 +50,10 @@ class HostReads(TorchDispatchMode):
 
 
 def asked_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """What an operation waits for the device to say; nothing if it does not."""
+    """How an operation reads a value from the device, in words; empty if it reads none."""
     if func is ATEN.index.Tensor:
         return MASKED if has_mask(args[1]) else ""
-    if func is ATEN.index_put_.default:  # one value for all is a fill, which asks nothing
+    if func is ATEN.index_put_.default:  # one value for all is a fill, which reads nothing
         return MASKED if has_mask(args[1]) and args[2].numel() > 1 else ""
     if func is ATEN._to_copy.default:
         to = kwargs.get("device")
@@ -66,12 +66,12 @@ def asked_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
 
 
 def has_mask(indices: Sequence[Tensor | None]) -> bool:
-    """`x[mask]`"""
+    """Whether an index is a mask, as in `x[mask]`."""
     return any(isinstance(index, Tensor) and index.dtype == torch.bool for index in indices)
 
 
 def home_of(module: str) -> str:
-    """The package that a module is in."""
+    """The top-level package that a module is in."""
     return module.partition(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""The images of a run: read, some held out, on the device; labels become ids in order of arrival."""
+"""The images of a run: read, some of them held out, put on the device with labels in order of arrival."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def load_data(config: Config, given: DataSet | None = None) -> DataSet:
 
 
 def statistics_of(chosen: str, data: DataSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean and std that images are normalised with, a number a channel."""
+    """The mean and std that images are normalised with, one number per channel."""
     channels = data.train.pixels.shape[3]
     if chosen == "half":  # from -1 to 1, as vision transformers of timm want images
         return (0.5,) * channels, (0.5,) * channels
@@ -56,19 +56,19 @@ def statistics_of(chosen: str, data: DataSet) -> tuple[tuple[float, ...], tuple[
 
 
 def load_named(config: Config, only: Collection[str] = (), test: bool = False) -> DataSet:
-    """The data set that a configuration names, read from the folder that it names.
+    """The data set that a configuration names, read from its `root`.
 
-    A folder of pictures may have got further classes since: `only` these are read, if it has them all. It may have
-    lost its training images, which `test` does without.
+    For a run that exists already, a folder of images may have got further classes since: with `only`, just these are
+    read, if it has them all. It may have lost its training images: with `test`, they are not needed.
     """
     name = config.data
     if name not in DATASETS and Path(name).is_dir():
         raise UsageError(f"'{name}' is a folder: type --data imagefolder --root {name}")
     load = resolve("data set", name, DATASETS, DataSet)
     takes = inspect.signature(load).parameters
-    some = {"only": only, "test_alone": test} if name in DATASETS else {}  # what a set of ours may be asked for
+    some = {"only": only, "test_alone": test} if name in DATASETS else {}  # options of the library's own sets
     options: dict[str, Any] = {option: value for option, value in some.items() if option in takes}
-    if "size" in takes:  # which is a fact of the run then
+    if "size" in takes:  # then the size is a fact of the run
         return replace(loaded(load, config, size=config.size, **options), size=config.size)
     return loaded(load, config, **options)
 
@@ -94,7 +94,7 @@ def image_shape(data: DataSet) -> ImageShape:
 
 
 def hold_out(images: Images, share: float) -> tuple[Images, Images | None]:
-    """Every class gives the same share of its training images for validation, evenly spread; none if share is 0."""
+    """Hold out the same share of every class's training images for validation, evenly spread; none if share is 0."""
     if share == 0:
         return images, None
     held = np.zeros(len(images), dtype=bool)
@@ -108,7 +108,7 @@ def hold_out(images: Images, share: float) -> tuple[Images, Images | None]:
 
 
 def store_of(images: Images, data: DataSet, order: Sequence[int], device: torch.device) -> Store:
-    """Images on the device, labels remapped to the order of arrival: the one place where that happens."""
+    """Images on the device, with labels remapped to the order of arrival; nothing else remaps them."""
     arrival = np.empty(len(order), dtype=np.int64)
     arrival[list(order)] = np.arange(len(order))
     labels = torch.from_numpy(arrival[images.labels])

@@ -1,4 +1,4 @@
-"""The source that a run is made of: this package, and the modules of one's own that it names."""
+"""The source that a run is made of: this package, and the user's own modules that the run names."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pathlib import Path
 LIBRARY = __name__.partition(".")[0]
 HOME = Path(__file__).parents[1]
 PYTHON = Path(sysconfig.get_path("stdlib"))
-SHORT = 12  # digits of a hash that a record has
-INSTALLED = {"site-packages", "dist-packages"}  # what lies there is told by its version, and is nobody's own
+SHORT = 12  # digits of a hash in a record
+INSTALLED = {"site-packages", "dist-packages"}  # packages there have versions; they are not the user's own
 
 
 def code_version(*names: str) -> str:
-    """A hash of this package's source and of one's own code among the names: a changed line may change a result."""
+    """A hash of this package's source and of the user's own code in `names`: a changed line may change a result."""
     own = {file for module in own_modules(*names) for file in own_files(module)}
     return library_version() + hash_of(map(meaning_of, sorted(own)))
 
 
 @cache
 def library_version() -> str:
-    """A hash of this package's source, read once: a process goes on with what it has imported."""
+    """A hash of this package's source, read only once because a process goes on with what it has imported."""
     return hash_of(file.read_bytes() for file in sorted(HOME.rglob("*.py")))[:SHORT]
 
 
 def own_versions(*names: str) -> dict[str, str]:
-    """Each module of one's own among the names, with a hash of its source and of all of one's own that it imports."""
+    """The user's own modules in `names`, each with a hash of its source and of all own modules that it imports."""
     found = {module: sorted(own_files(module)) for module in own_modules(*names)}
     return {module: hash_of(map(meaning_of, files))[:SHORT] for module, files in found.items() if files}
 
@@ -50,7 +50,7 @@ def hash_of(contents: Iterable[bytes]) -> str:
 
 
 def meaning_of(file: Path) -> bytes:
-    """Its source without comments and spacing, which change no result."""
+    """The source of a file without comments and spacing, which change no result."""
     source = file.read_bytes()
     try:
         return ast.unparse(ast.parse(source)).encode()
@@ -59,7 +59,7 @@ def meaning_of(file: Path) -> bytes:
 
 
 def own_files(module: str) -> set[Path]:
-    """The source of a module, of its whole package, and of all of one's own that these import; not of this package."""
+    """The files of a module, of its whole package and of all own modules that these import; none of this package."""
     importlib.import_module(module)
     first = module.partition(".")[0]
     found = unread = {file for place in places_of(first) for file in files_at(place)}
@@ -74,10 +74,10 @@ def own_files(module: str) -> set[Path]:
 
 
 def places_of(name: str) -> list[Path]:
-    """The folders of a package, or the file of a module; nothing where there is no such, or it is built in."""
+    """The folders of a package, or the file of a module; none if it does not exist or is built in."""
     try:
         spec = importlib.util.find_spec(name)
-    except ValueError:  # the program itself, which nobody has found by a name
+    except ValueError:  # the program itself, which was not imported by name
         file = vars(sys.modules[name]).get("__file__")
         return [Path(file)] if file else []
     if spec is None:
@@ -96,12 +96,12 @@ def is_installed(file: Path) -> bool:
 
 
 def is_own_file(file: Path) -> bool:
-    """Not installed, not of Python, not of this package."""
+    """Whether a file is the user's own: not installed, not of Python, not of this package."""
     return file.is_file() and not is_installed(file) and not any(map(file.is_relative_to, (PYTHON, HOME)))
 
 
 def told_with_place(error: Exception) -> str:
-    """`AttributeError in own.py, line 3: ...`: an error, with the last line of one's own that led to it."""
+    """`AttributeError in own.py, line 3: ...`: an error, with the last line of the user's own code that led to it."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__} in {error.filename}, line {error.lineno}: {error.msg}"
     places = [place for place in traceback.extract_tb(error.__traceback__) if is_own_file(Path(place.filename))]
@@ -110,7 +110,7 @@ def told_with_place(error: Exception) -> str:
 
 
 def imports_of(file: Path) -> Iterator[str]:
-    """The first words of what a file imports, without what comes with Python or is this package."""
+    """The top-level names of what a file imports, without those of Python and of this package."""
     for name in absolute_imports(file):
         first = name.partition(".")[0]
         if first not in sys.stdlib_module_names and first != LIBRARY:
@@ -118,7 +118,7 @@ def imports_of(file: Path) -> Iterator[str]:
 
 
 def absolute_imports(file: Path) -> Iterator[str]:
-    """A relative import stays inside of a package, all of which is read anyway."""
+    """The modules that a file imports by absolute name; relative imports stay in its package, which is read anyway."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # a template, or for another Python: it cannot have been imported

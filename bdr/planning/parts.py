@@ -1,4 +1,4 @@
-"""From names to the parts of a run: methods, plug-ins, networks and data sets of the tables, or of one's own."""
+"""From names to the parts of a run: methods, plug-ins, networks and data sets, of the tables or the user's own."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PAGES = {
     "net": "docs/add-a-network.md",
     "data set": "docs/add-a-data-set.md",
 }
-TRIED = 2  # images that a network of one's own is called with before anything trains
+TRIED = 2  # how many images the user's own network is tried on before anything trains
 
 CALL_SUPER = "call super().__init__() first in __init__"
-UNBORN = "before Module.__init__() call"  # what torch says of a part that is given to a module too early
+UNBORN = "before Module.__init__() call"  # in torch's error for a part set before super().__init__()
 
 
 def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
-    """A name of the table, or `package.module:Name` of one's own: a class derived from `base`, or what makes one."""
+    """Look up `name` in the table, or import `package.module:Name`: a class derived from `base`, or what makes one."""
     if not is_own(name):
         if name not in table:
             raise unknown(kind, name, table)
@@ -63,7 +63,7 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
 
 
 def refuse_path(kind: str, module: str, attribute: str) -> None:
-    """`./own.py`, `own.py`, `.own`: a module is named as an import names it, and found from a folder of PYTHONPATH."""
+    """Refuse `./own.py`, `own.py` and `.own`: modules are named as in an import, and found from PYTHONPATH."""
     if "/" not in module and not module.startswith(".") and not module.endswith(".py"):
         return
     file = Path(module.removesuffix(".py"))
@@ -74,7 +74,7 @@ def refuse_path(kind: str, module: str, attribute: str) -> None:
 
 
 def imported(module: str, wanted: str) -> ModuleType:
-    """A module of one's own. What goes wrong inside of it is told with its place: it is the module's own error."""
+    """Import the user's own module. Errors inside it are shown with their place, as they are the module's own."""
     try:
         return importlib.import_module(module)
     except Exception as error:
@@ -84,19 +84,19 @@ def imported(module: str, wanted: str) -> ModuleType:
 
 
 def fits(found: Any, base: type) -> bool:
-    """Whether it may be what is wanted: a class derived from `base`, or what may make one."""
+    """Whether `found` may be what is wanted: a class derived from `base`, or a callable that may make one."""
     return callable(found) and (not isinstance(found, type) or issubclass(found, base))
 
 
 def refuse_unfinished(found: Any, page: str) -> None:
-    """A class of one's own that leaves out what its base asks for: Python would say so three calls deeper."""
+    """Refuse the user's own class if it lacks methods its base demands; Python would say so three calls deeper."""
     if inspect.isabstract(found):
         lacks = " and ".join(f"{name}{asked_for(found, name)}" for name in sorted(found.__abstractmethods__))
         raise UsageError(f"{found.__name__} lacks {lacks}; see {page}")
 
 
 def asked_for(kind: type, name: str) -> str:
-    """`(batch, phase, classify)`: how a method of a class is called."""
+    """The arguments of a method of a class, as in `(batch, phase, classify)`."""
     return f"({', '.join(list(inspect.signature(getattr(kind, name)).parameters)[1:])})"
 
 
@@ -109,7 +109,7 @@ def build(
     reserved: Sequence[str] = (),
     page: str = PAGES["method"],
 ) -> Any:
-    """The class with what it is handed, and with the settings that are given for the rest of its signature."""
+    """Make a part from what it is handed, and from its configured settings for the rest of its signature."""
     filled = {*filled_by(kind, name, parts, options, page), *reserved}
     settings = checked(kind, config.settings.get(short(name), {}), short(name), filled)
     try:
@@ -132,7 +132,7 @@ def filled_by(
     options: Mapping[str, Any],
     page: str = PAGES["method"],
 ) -> Iterable[str]:
-    """The parameters that are taken by what a class is handed."""
+    """The parameters of a class that are filled by what it is handed."""
     try:
         return inspect.signature(kind).bind_partial(*parts, **options).arguments
     except TypeError as error:
@@ -193,7 +193,7 @@ def network_maker(config: Config, shape: ImageShape) -> MakeNetwork:
 
 
 def check_backbone(made: Any, name: str, shape: ImageShape) -> None:
-    """A network of one's own has what the rest reaches for, and says of a few images what it promises to."""
+    """Check that the user's own network has the attributes it needs, and returns the right shape for a few images."""
     see = f"see {PAGES['net']}"
     if not isinstance(made, Backbone):
         raise UsageError(f"'{name}' made a {type(made).__name__}, and not a bdr.nets.Backbone; {see}")
@@ -219,7 +219,7 @@ def check_backbone(made: Any, name: str, shape: ImageShape) -> None:
 
 
 def refuse_decided(config: Config, options: Mapping[str, Any]) -> None:
-    """What the method, or a plug-in, decides of its network is nobody's setting."""
+    """Refuse settings for what the method, or a plug-in, decides about the network."""
     for name, value in config.settings.get(short(config.net), {}).items():
         if name in options or name in DECIDED_BY_METHODS:
             setting = f"{short(config.net)}.{name} = {value!r}"
@@ -233,7 +233,7 @@ def source_of(method: Method) -> str | None:
 
 
 def device_type(name: str) -> str:
-    """What kind of device is meant, by nothing that allocates: a CUDA context lasts as long as its process."""
+    """The type of a named device, found without allocating on a GPU: a CUDA context lasts as long as its process."""
     gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
     named = {"auto", "cuda", *(f"cuda:{number}" for number in gpus)} if gpus else set()
     return "cuda" if name in named else choose_device(name).type
@@ -254,9 +254,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def scale_setting(method: str) -> str | None:
-    """The setting from which the scale of a method's classifier starts to grow, if it has one."""
+    """The setting that the scale of a method's classifier starts from, if it has one."""
     try:
         kind = resolve("method", method, METHODS, Method)
-    except UsageError:  # one's own, and not here: a run that is done is shown without it
+    except UsageError:  # the user's own, not importable here: a finished run is shown without it
         return None
     return kind.scale_setting if isinstance(kind, type) and issubclass(kind, Method) else None

@@ -24,7 +24,7 @@ class Plan:
     config: Config
     experiment: Experiment
     info: dict[str, Any]
-    notes: tuple[str, ...] = ()  # what there is to say of it before it trains: what was adapted, and what has changed
+    notes: tuple[str, ...] = ()  # to be shown before it trains: what was adapted, and what has changed
 
     @property
     def learner(self) -> Learner:
@@ -34,25 +34,25 @@ class Plan:
         return len(self.learner.train.of_classes(phase.old, phase.seen))
 
     def kept(self, classes: int) -> Tensor:
-        """(K,) how many images of each of the first so many classes the memory will hold when it covers them."""
+        """(K,) how many images of each of the first `classes` classes the memory will hold when it covers them."""
         there = self.learner.train.labels.bincount()[:classes]
         return there.clamp(max=self.learner.memory.quota.each(classes)) if classes else there
 
     def exemplars(self, classes: int) -> int:
-        """How many images of the first so many classes the memory will hold."""
+        """How many images of the first `classes` classes the memory will hold."""
         return int(self.kept(classes).sum())
 
     def drawn(self, phase: Phase, stage: Stage) -> int:
-        """Images that an epoch of a stage draws."""
+        """How many images an epoch of a stage draws."""
         new = self.learner.train.labels.bincount()[phase.old : phase.seen]
         counts = torch.cat([self.kept(phase.old), new])
         held = 0 if phase.first else held_of_each(self.learner.method.held, counts)
         return images_drawn(stage.draw, counts, held, self.kept(phase.seen))
 
     def work(self) -> list[list[dict[str, Any]]]:
-        """Of every stage of every phase: its name, how it draws, the images that an epoch draws, and its epochs.
+        """For every stage of every phase: its name, how it draws, images drawn per epoch, views, and epochs.
 
-        A phase that another run has trained has no stage left.
+        The list of a phase that is taken over from another run is empty.
         """
         pairs, taken = zip(self.learner.phases, self.learner.stages, strict=True), self.experiment.taken_over
         return [[self.work_of(phase, stage) for stage in stages if phase.index >= taken] for phase, stages in pairs]
@@ -63,11 +63,11 @@ class Plan:
         return {"stage": stage.name, **drawn, "epochs": stage.epochs}
 
     def workload(self) -> list[list[int]]:
-        """Images that pass through training, of every stage of every phase."""
+        """How many images pass through training, for every stage of every phase."""
         return [[images_of(stage) for stage in stages] for stages in self.work()]
 
 
 def setup_of(plan: Plan) -> Setup:
-    """By what the speed of other runs can be told to be that of this one."""
+    """The facts that another run must share with this one for its speed to predict the speed of this one."""
     image, precision = tuple(plan.info["image"]), plan.info["protocol"]["precision"]
     return Setup(plan.config.net, plan.experiment.device.type, image, precision)

@@ -1,4 +1,4 @@
-"""What cannot be, or cannot mean anything, said before anything trains: what was given, why not, what to type."""
+"""Refuses what cannot work or has no effect before anything trains: what was given, why not, what to type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bdr.nets import NETS, Network
 from bdr.plugins import PLUGINS, Plugin
 from bdr.types import Phase, Stage, has_name
 
-ALIKE_A_SEAM = 0.75  # how much the name of a method is like that of a seam which it may be meant for
+ALIKE_A_SEAM = 0.75  # how similar to the name of a seam a method's name must be to look misspelt
 
 
 def check_settings(config: Config) -> None:
@@ -31,7 +31,7 @@ def check_settings(config: Config) -> None:
 
 
 def how_to_name(part: str, config: Config) -> str | None:
-    """What to type for a run to have a part that there is, and that this one lacks."""
+    """What to type to add a part that exists but is missing in this run; None if there is no such part."""
     instead = {
         **dict.fromkeys(NETS, f"--net {part}"),
         **dict.fromkeys(PLUGINS, f"{config.title}+{part}"),
@@ -41,7 +41,7 @@ def how_to_name(part: str, config: Config) -> str | None:
 
 
 def check_seams(part: Method | Plugin, name: str, base: type[nn.Module]) -> None:
-    """A seam whose name is misspelt is never called: a part of one's own would do nothing, and nobody would see it."""
+    """Check the seams of the user's own part: one that is misspelt is never called, and nobody would see it."""
     seams = set(dir(base)) - set(dir(nn.Module))
     own = {seam for seam in seams if getattr(type(part), seam) is not getattr(base, seam)}
     meant = misspelt(type(part), base, seams - own)
@@ -58,7 +58,7 @@ def check_seams(part: Method | Plugin, name: str, base: type[nn.Module]) -> None
 
 
 def check_arguments(part: Method | Plugin, seam: str, base: type[nn.Module], name: str) -> None:
-    """What overrides a seam can be called as the seam is; it may take more, if it can do without."""
+    """Refuse an override that cannot be called as the seam is; arguments of its own must have defaults."""
     mine, theirs = getattr(part, seam), getattr(base, seam)
     if not inspect.isroutine(mine) or not inspect.isfunction(theirs):
         return
@@ -74,9 +74,9 @@ def check_arguments(part: Method | Plugin, seam: str, base: type[nn.Module], nam
 
 
 def misspelt(kind: type, base: type, seams: Iterable[str]) -> dict[str, str]:
-    """Methods that a class adds to its base under almost the name of a seam, and that seam.
+    """Methods that a class adds to its base under almost the name of a seam, each with that seam.
 
-    They take as many arguments as it does; a helper that only happens to be called so seldom would.
+    Only those with as many arguments as the seam count: a helper that happens to have such a name seldom has.
     """
     found = {}
     for name in added(kind, base):
@@ -87,14 +87,14 @@ def misspelt(kind: type, base: type, seams: Iterable[str]) -> dict[str, str]:
 
 
 def added(kind: type, base: type) -> list[str]:
-    """Public methods that classes of one's own add to their base."""
+    """Public methods that the user's own classes add to their base."""
     own = [each for each in kind.__mro__ if each not in base.__mro__ and not each.__module__.startswith("bdr.")]
     methods = [name for each in own for name, member in vars(each).items() if inspect.isfunction(member)]
     return [name for name in dict.fromkeys(methods) if not name.startswith("_") and name not in dir(base)]
 
 
 def arguments(kind: type, name: str) -> int | None:
-    """How many a method takes; None for what is none."""
+    """How many arguments a method takes; None for a member that is not a method."""
     member = getattr(kind, name)
     return len(inspect.signature(member).parameters) if inspect.isfunction(member) else None
 
@@ -111,7 +111,7 @@ def check_roles(plugins: Sequence[Plugin]) -> None:
 
 
 def check_order(plugins: Sequence[Plugin]) -> None:
-    """A loss that was multiplied or added to others is no longer minus the logarithm of a probability."""
+    """Refuse plug-ins that need minus log-probabilities after one that multiplies or adds up losses."""
     weighing: Plugin | None = None
     for plugin in plugins:
         if plugin.by_likelihood and weighing is not None:
@@ -123,14 +123,14 @@ def check_order(plugins: Sequence[Plugin]) -> None:
 
 
 def instead_of(inner: Plugin, outer: Plugin) -> str:
-    """The other order, unless that is as wrong."""
+    """What to do instead: name the two in the other order, unless that is as wrong."""
     if inner.by_likelihood and outer.weighs:
         return "no order of the two is right, use one of them"
     return f"name '{outer.name}' first, ...+{outer.name}+{inner.name}"
 
 
 def check_exemplars(quota: Quota, method: Method, name: str, plugins: Sequence[Plugin]) -> None:
-    """What the method keeps fits the memory, and both fit the plug-ins: what is advised is not what is refused next."""
+    """Check that method, memory and plug-ins agree on exemplars; no error advises what is refused next."""
     needy = next((plugin.name for plugin in plugins if plugin.needs_exemplars), None)
     why = f"plug-in '{needy}' balances old classes against new ones and needs an exemplar of each class"
     if needy is not None and goes_with(method) == ("none",):
@@ -143,12 +143,12 @@ def check_exemplars(quota: Quota, method: Method, name: str, plugins: Sequence[P
 
 
 def goes_with(method: Method) -> tuple[str, ...]:
-    """What may be kept of earlier classes: what is told by the means of exemplars needs some."""
+    """What may be kept of earlier classes: a method that reads out by means of exemplars needs some."""
     return tuple(kind for kind in method.keeps if kind != "none" or method.readout != "nme")
 
 
 def check_kept(quota: Quota, method: Method, name: str) -> None:
-    """A method may need exemplars, or be one that has none."""
+    """Refuse a memory that does not go with the method, which may need exemplars, or have none."""
     kind = {0: "none", EVERYTHING: "all"}.get(quota.count, "some")
     if kind not in goes_with(method):
         wanted = " or ".join(
@@ -158,7 +158,7 @@ def check_kept(quota: Quota, method: Method, name: str) -> None:
 
 
 def check_held(quota: Quota, method: Method, name: str, phases: Sequence[Phase]) -> None:
-    """What is held out of training leaves something to train on, also when a shared memory has shrunk."""
+    """Check that what is held out leaves something to train on, also when a shared memory has shrunk."""
     old = phases[-1].old
     if method.held and old and (each := quota.each(old)) < 2:
         raise UsageError(
@@ -174,7 +174,7 @@ def check_counts(data: DataSet, train: Images) -> None:
 
 
 def check_parameters(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
-    """A method that keeps something of each parameter cannot be given further ones on the way."""
+    """Refuse plug-ins that add parameters after the first phase if the method keeps something for each parameter."""
     for plugin in plugins:
         if method.counts_parameters and plugin.adds_parameters:
             raise UsageError(
@@ -184,7 +184,7 @@ def check_parameters(method: Method, name: str, plugins: Sequence[Plugin]) -> No
 
 
 def check_targets(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
-    """What mixes classes stands beside nothing that takes whole ones alone."""
+    """Refuse plug-ins that mix classes beside a method or plug-in that needs one class per image."""
     mixing = next((plugin.name for plugin in plugins if plugin.mixes), None)
     taker = next((plugin.name for plugin in plugins if not plugin.soft_targets), None)
     mixes = f"plug-in '{mixing}' mixes images of different classes, and"
@@ -198,7 +198,7 @@ def check_targets(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
 
 
 def check_softmax(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
-    """What competes with the classes needs classes that compete; so does what takes a loss for a probability."""
+    """Refuse plug-ins that need competing classes, or losses that are likelihoods, if the criterion is no softmax."""
     for plugin in plugins:
         if method.softmax or not (plugin.needs_softmax or plugin.by_likelihood):
             continue
@@ -212,7 +212,7 @@ def check_softmax(method: Method, name: str, plugins: Sequence[Plugin]) -> None:
 
 
 def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage]]) -> None:
-    """Every name that settings speak of is a stage, and every stage has an objective and something that moves."""
+    """Check that all stages named in settings exist, and that every stage has an objective and something that moves."""
     every = [stage for of_phase in stages for stage in of_phase]
     every += [stage.alternate for stage in every if stage.alternate is not None]
     names = {stage.name for stage in every}
@@ -232,7 +232,7 @@ def check_stages(config: Config, method: Method, stages: Sequence[Sequence[Stage
 
 
 def parameters_ever(method: Method) -> list[str]:
-    """Their names, of the network as it will be split too."""
+    """The names of all parameters that a method will ever have, also once its network is split."""
     there, net = [name for name, _ in method.named_parameters()], method.net
     if isinstance(net, Network) and net.splitting is not None:
         later = copy.deepcopy(net)
@@ -242,7 +242,7 @@ def parameters_ever(method: Method) -> list[str]:
 
 
 def check_moving(name: str, there: Sequence[str], stage: Stage) -> None:
-    """What a stage says that it trains is there."""
+    """Check that the parameters a stage says it trains exist."""
     for wanted in stage.train:
         if not any(has_name(parameter, wanted) for parameter in there):
             parts = sorted({".".join(parameter.split(".")[:2]) for parameter in there})  # net.backbone, net.head, ...
@@ -250,7 +250,7 @@ def check_moving(name: str, there: Sequence[str], stage: Stage) -> None:
 
 
 def check_acting(plugins: Sequence[Plugin], phases: Sequence[Phase], stages: Sequence[Sequence[Stage]]) -> None:
-    """A plug-in that takes part in no stage would do nothing, and nobody would see it."""
+    """Refuse a plug-in that takes part in no stage: it would do nothing, and nobody would see it."""
     every = [(phase, stage) for phase, mine in zip(phases, stages, strict=True) for stage in mine]
     later = ", ".join(dict.fromkeys(stage.draw for phase, stage in every if not phase.first))
     drawing = next((plugin.name for plugin in plugins if plugin.role == "draw"), None)

@@ -1,4 +1,4 @@
-"""A dry run of what training comes to, before the first epoch: hours must not end in a typo."""
+"""Tries steps and predictions on a few images before the first epoch: hours of training must not end in a typo."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from bdr.types import ImageShape
 
 FEW = 2  # images of each class
 BATCH = 64  # images that are evaluated
-SLIPS = (NameError, AttributeError, TypeError, ImportError)  # which no number of images mends
+SLIPS = (NameError, AttributeError, TypeError, ImportError)  # errors that more images would not mend
 
 
 def rehearse(plan: Plan) -> None:
-    """Whatever training comes to later."""
+    """Try everything on a small scale that a run comes to later: training, then predicting."""
     rehearse_training(plan)
     rehearse_readouts(plan)
 
 
 def rehearse_readouts(plan: Plan) -> None:
-    """What the method says of a batch when its first phase begins."""
+    """Predict a batch with a copy of the method, as it is when its first phase begins."""
     trial, phase = on_few_images(plan.learner), plan.learner.phases[0]
     trial.begin_phase(phase)
     predict(trial.method, plan.experiment.test, phase.seen, limit=BATCH)
 
 
 def rehearse_training(plan: Plan) -> None:
-    """A step of every stage of the first two phases on a copy, where a part is one's own: our tests step the others."""
+    """Make a step of every stage of the first two phases on a copy, if a part is the user's own; tests cover ours."""
     modules = [module for part in plan.learner.modules().values() for module in part.modules()]
     own = {home_of(type(module).__module__) for module in modules} - {"bdr", "torch"}
     if not own:
@@ -63,7 +63,7 @@ def rehearse_training(plan: Plan) -> None:
 
 
 def rehearse_going_on(plan: Plan, trial: Learner) -> None:
-    """Parts as they are built take up what was trained, as they do after a stop, and where a model is loaded."""
+    """Check that freshly built parts can load trained ones, as they do after a stop, and where a model is loaded."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings(action="ignore"):
         plugins = make_plugins(plan.config)
         method = make_method(plan.config, ImageShape(*plan.info["image"]), plugins)
@@ -72,7 +72,7 @@ def rehearse_going_on(plan: Plan, trial: Learner) -> None:
         try:
             restore_module(built[name], module_state(part), trial.device)
         except (BdrError, RuntimeError) as error:
-            why = str(error).splitlines()[:2][-1].strip()  # the first line of torch says that there are errors
+            why = str(error).splitlines()[:2][-1].strip()  # torch's first line only says that there are errors
             raise UsageError(
                 f"no checkpoint of {type(part).__name__} could be taken up again, for begin is not replayed: {why}; "
                 "make its parts in __init__, and let what grows say how (by_class, or layout and lay_out): see "
@@ -83,7 +83,7 @@ def rehearse_going_on(plan: Plan, trial: Learner) -> None:
 
 
 def tell_lost_numbers(part: nn.Module, built: nn.Module) -> None:
-    """A number of Python is in no checkpoint but by a layout, and a captured step has that of when it was captured."""
+    """Warn of Python numbers that training changes: only layouts save them, and a captured step keeps the old ones."""
     before, after = numbers_of(built), numbers_of(part)
     for name in [name for name, now in after.items() if before.get(name) != now]:
         was = f"was {before[name]} when it was made" if name in before else "was not there when it was made"
@@ -100,7 +100,7 @@ def numbers_of(part: nn.Module) -> dict[str, float]:
 
 
 def tell_failure(error: Exception, own: Collection[str]) -> None:
-    """A slip in code of one's own is refused. What else fails proves little: few images, nothing learnt of them."""
+    """Refuse a slip in the user's own code; only warn of other failures: few images, still unlearnt, prove little."""
     passed = walk_tb(error.__traceback__)
     frames = [(frame, line) for frame, line in passed if home_of_frame(frame) in own]
     said = f"{type(error).__name__}: {error}"
@@ -118,10 +118,10 @@ def tell_failure(error: Exception, own: Collection[str]) -> None:
 
 @dataclass
 class Weighed:
-    """The terms of the stages that were rehearsed, and the names that parts give weights to."""
+    """The terms of the rehearsed stages, and the names of terms that method and plug-ins give weights to."""
 
     terms: set[str] = field(default_factory=set)
-    weights: dict[str, set[str]] = field(default_factory=dict)  # by who names them
+    weights: dict[str, set[str]] = field(default_factory=dict)  # names of terms, by who weighs them
     whole: bool = False  # whether a later phase was rehearsed to its end
 
     def take_in(self, fit: Fit) -> None:
@@ -130,7 +130,7 @@ class Weighed:
         self.terms |= fit.objective.counted.keys()
 
     def refuse_misnamed(self) -> None:
-        """A weight may be of a term that comes in another stage or phase; one that is of none is a slip."""
+        """Refuse weights of terms that do not exist; a weight may be of a term in another stage or phase."""
         free = self.terms - set().union(*self.weights.values())
         for part, names in self.weights.items():
             for name in sorted(names - self.terms):
@@ -163,7 +163,7 @@ def step_once(fit: Fit, reads: HostReads | None) -> None:
 
 
 def on_few_images(learner: Learner, few: int = FEW) -> Learner:
-    """A copy of all that training changes, with some images of each class."""
+    """A copy of all that training changes, with a few images of each class of the first two phases."""
     method, plugins = copy.deepcopy((learner.method, list(learner.plugins)))
     classes = range(learner.phases[:2][-1].seen)
     rows = torch.cat([learner.train.of_classes(label, label + 1)[:few] for label in classes])

@@ -1,4 +1,4 @@
-"""A run that exists already, planned again: its data from where it was, and of a folder that has grown what it knew."""
+"""Plans an existing run again: its data from where it was and, in a folder that has grown, only classes it knew."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ BY_PLACE = (
 
 
 def found_again(run: Run) -> Config:
-    """What a run was made of, its root as it was typed, if it is there from here, else where it was at the start."""
-    config, kept = as_recorded(run.info), run.info.get("root")  # records of before lack it
+    """The configuration of a run, with its root as it was typed if that exists from here, else where it was then."""
+    config, kept = as_recorded(run.info), run.info.get("root")  # older records lack it
     if is_there(config.root) or kept is None or not is_there(kept):
         return config
     return changed(config, {"root": kept})
 
 
 def with_weights(run: Run, config: Config, weights: str | Path | None) -> Config:
-    """The same with the file of its network's weights where it lies now; it is checked to be that of then."""
+    """The configuration with its file of weights where it lies now; it is checked to be the same file."""
     if weights is None:
         return config
     if "weights" not in run.info:
@@ -50,7 +50,7 @@ def is_there(root: str | None) -> bool:
 
 
 def read_again(run: Run, config: Config, only: Collection[str] = (), test: bool = False) -> DataSet:
-    """The data set that a run names; of a folder of pictures `only` some classes, if it has all of these.
+    """Read the data set of a run again; of a folder of images, `only` these classes, if it has them all.
 
     With `test`, the test images are enough, where they have a folder of their own.
     """
@@ -68,7 +68,7 @@ def read_again(run: Run, config: Config, only: Collection[str] = (), test: bool 
 
 
 def test_images(run: Run, phase: int, data: DataSet | None, root: str | Path | None, device: torch.device) -> Store:
-    """Those of the classes that a run knew after a phase, in its order and normalised as it saw images."""
+    """The test images of the classes that a run knew after a phase, in its order and with its normalisation."""
     config = found_again(run) if root is None else changed(found_again(run), {"root": str(root)})
     data = data if data is not None else read_again(run, config, only=list(map(str, run.info["classes"])), test=True)
     refuse_other_classes(run, data, config)
@@ -82,7 +82,7 @@ def test_images(run: Run, phase: int, data: DataSet | None, root: str | Path | N
 
 
 def other_tests(run: Run, test: Store, names: Sequence[str], by_place: bool) -> str:
-    """Which test images are not those of a run, in words; refused where they may be images that it was trained on."""
+    """Say of which classes the test images have changed; refuse them where the run may have trained on them."""
     others = tested_on_others(run, test, names)
     told = f"the test images of {shortened(others)} are not those that {run.path} was tested on" if others else ""
     if others and by_place:
@@ -91,27 +91,27 @@ def other_tests(run: Run, test: Store, names: Sequence[str], by_place: bool) -> 
 
 
 def tested_on_others(run: Run, test: Store, names: Sequence[str]) -> list[str]:
-    """Classes whose test images are not those that a run was tested on; none where it did not record them."""
+    """Classes whose test images are not those that a run was tested on; none if it did not record them."""
     told = (run.exemplars(len(run.phases) - 1) or {"tests": {}})["tests"]
     sums = dict(zip(names, checksums_of_classes(test, len(names)), strict=True))
     return [name for name in names if told.get(name, sums[name]) != sums[name]]
 
 
 def classes_known(run: Run) -> list[str]:
-    """In order of arrival."""
+    """The classes that a run has learnt, in order of arrival."""
     return list(run.info["classes"][: run.phases[-1]["seen"]])
 
 
 def exemplars_told(run: Run, told: dict[str, Any]) -> list[list[Kept]]:
-    """Of each class that a run knows, from what it recorded of them."""
+    """The exemplars of each class that a run knows, from what it recorded of them."""
     return [[Kept(**each) for each in told["exemplars"][name]] for name in classes_known(run)]
 
 
 def plan_of(path: Path, data: DataSet | None = None, weights: str | Path | None = None, **fields: Any) -> Plan:
-    """The plan of a run that exists already, checked to be the same; `weights` is where a file of them was moved to."""
+    """The plan of an existing run, checked to be the same; `weights` is where its file of weights was moved to."""
     there = Run.open(path)
     told = Config.model_validate(there.info["config"]).settings
-    as_it_was = {"precision": there.protocol["precision"]}  # "auto" may mean another on another device
+    as_it_was = {"precision": there.protocol["precision"]}  # "auto" may be another precision on another device
     config = with_weights(there, changed(found_again(there), as_it_was | fields), weights)
     data = data if data is not None else read_again(there, config, only=list(map(str, there.info["classes"])))
     refuse_other_classes(there, data, config)
@@ -122,7 +122,7 @@ def plan_of(path: Path, data: DataSet | None = None, weights: str | Path | None 
 
 
 def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
-    """Before anything else: with other classes, phases do not split and checksums differ, and neither says why."""
+    """Refuse data with other classes, before anything else: errors on phases or checksums would not say why."""
     trained, here = list(map(str, there.info["classes"])), list(data.classes)
     if sorted(trained) == sorted(here):
         return
@@ -140,7 +140,7 @@ def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
 
 
 def lost_folders(config: Config, name: str) -> str:
-    """Where pictures of a class are missing, if that can be told; else its name."""
+    """The folders of a class that are missing, if that can be told; else its name."""
     if config.data != "imagefolder" or config.root is None:
         return name
     root = Path(config.root)
@@ -160,6 +160,6 @@ def why_not(there: Run, plan: Plan) -> str:
 
 
 def runs_folder(path: Path) -> Path:
-    """The folder that a run's shared first phase is looked for in: the nearest one that has such a place, if any."""
+    """The folder to look for a run's shared first phase in: the nearest parent with shared ones, else its own."""
     shared = [folder for folder in path.resolve().parents if (folder / ".shared").is_dir()]
     return shared[0] if shared else path.resolve()

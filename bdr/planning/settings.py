@@ -1,4 +1,4 @@
-"""All settings of the parts of a run, defaults written out: what it was made of, whatever a default becomes later."""
+"""All settings of the parts of a run with defaults written out, so that records stay true when defaults change."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from bdr.nets.base import DECIDED_BY_METHODS
 from bdr.planning.parts import filled_by, resolve
 from bdr.plugins import PLUGINS, Plugin
 
-Settings = Mapping[str, Mapping[str, Any]]  # by the name of the part, then by their own
+Settings = Mapping[str, Mapping[str, Any]]  # by the name of the part, then of the setting
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a method, plug-in or net is made by."""
+    """How a method, plug-in or net is made, and which settings it has."""
 
     owner: str  # the name that its settings begin with
     kind: Callable[..., Any]
-    handed: Collection[str] = ()  # parameters that are no settings
+    handed: Collection[str] = ()  # parameters that it is handed: no settings
 
     def defaults(self) -> dict[str, Any]:
         fields = fields_of(self.kind, self.handed).items()
         return {name: default for name, (_, default) in fields if default is not ...}
 
     def told(self, config: Config) -> dict[str, Any]:
-        """What the configuration says of it, in the right types."""
+        """Its settings in the configuration, in the right types."""
         return checked(self.kind, config.settings.get(self.owner, {}), self.owner, self.handed)
 
     def not_default(self, config: Config) -> list[str]:
@@ -51,12 +51,12 @@ def parts_of(config: Config) -> list[Part]:
 
 
 def in_full(config: Config) -> dict[str, dict[str, Any]]:
-    """Every setting of every part, with the value that it has."""
+    """The values of all settings of all parts."""
     return {part.owner: part.defaults() | part.told(config) for part in parts_of(config)}
 
 
 def recorded(config: Config) -> dict[str, dict[str, Any]]:
-    """The same as run.json has it; a default that JSON cannot hold is told by the code that it stands in."""
+    """The same as run.json has it, without defaults that JSON cannot hold: the recorded code identifies those."""
     return {owner: as_json(mine) for owner, mine in in_full(config).items()}
 
 
@@ -71,14 +71,14 @@ def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_defaults(config: Config) -> Config:
-    """What was told and is the default anyway counts as not told: the same run has one fingerprint."""
+    """The configuration without settings that equal their defaults, so that the same run has one fingerprint."""
     other = {(part.owner, name) for part in parts_of(config) for name in part.not_default(config)}
     named = {owner: {k: v for k, v in mine.items() if (owner, k) in other} for owner, mine in config.settings.items()}
     return changed(config, {"settings": {owner: mine for owner, mine in named.items() if mine}})
 
 
 def differing(there: Settings, here: Settings, config: Config) -> dict[str, tuple[Any, Any]]:
-    """`bdr.m`: what it was there and is here, of settings that both have and the configuration does not tell."""
+    """Settings such as `bdr.m` that both have and `config` does not set: the values there and here, if they differ."""
     return {
         f"{owner}.{name}": (value, here[owner][name])
         for owner, mine in there.items()
@@ -88,12 +88,12 @@ def differing(there: Settings, here: Settings, config: Config) -> dict[str, tupl
 
 
 def as_recorded(info: Mapping[str, Any]) -> Config:
-    """The configuration of a run.json, with what was a default then and is another one now written out.
+    """The configuration of a run.json, with defaults of then written out where they are others now.
 
-    Settings that it does not have were added since, and have the defaults of today.
+    Settings that the run.json does not have were added since, and have the defaults of today.
     """
     config, there = Config.model_validate(info.get("config") or {}), info.get("settings") or {}
-    if not there:  # a record of before they were kept
+    if not there:  # an older record, from before they were kept
         return config
     for name, (value, _) in differing(there, recorded(config), config).items():
         owner, _, field = name.rpartition(".")

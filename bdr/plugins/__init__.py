@@ -32,7 +32,7 @@ PLUGINS: dict[str, type[Plugin]] = {
     "tade": TADE,
 }
 
-# What is said of second names: the file of the plug-in speaks of the first.
+# Descriptions of second names: the file of a plug-in describes it under its first name.
 ALIASES = {"balanced-softmax": "Another name of la: balanced softmax (Ren et al., NeurIPS 2020) is the same loss."}
 
 __all__ = [

@@ -71,7 +71,7 @@ class AANet(Plugin):
         return [replace(s, alternate=self.aggregating(s)) if s.draw in WHOLE else s for s in stages]
 
     def aggregating(self, stage: Stage) -> Stage:
-        """The same schedule at a rate of its own, on a balanced draw."""
+        """The stage that alternates with `stage`: the same schedule at a rate of its own, on a balanced draw."""
         balanced = replace(stage, name="aggregation", draw="fresh", repeat=1, batch=100)
         slow = replace(balanced, lr=self.aggregation_lr, floor=stage.floor * self.aggregation_lr / stage.lr)
         return replace(slow, loss="classification", train=("net.backbone.aggregation",))

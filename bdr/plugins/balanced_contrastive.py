@@ -31,12 +31,12 @@ from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 @fused(prototypes=0)
 def balanced(views: Tensor, y: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
-    """(N,) of unit vectors (N, D), with one (K, D) for every class."""
+    """(N,) the loss L_a (eq. 8) of unit vectors `views` (N, D), with a prototype (K, D) for every class."""
     labels = torch.cat([y, torch.arange(len(prototypes), device=y.device)])
     similarity = views @ torch.cat([views, prototypes]).T / temperature  # (N, N + K)
     there = torch.arange(len(y), device=y.device)[:, None] != torch.arange(len(labels), device=y.device)
     member = one_hot(labels, similarity.new_empty(len(labels), len(prototypes)))
-    among = (there.to(member.dtype) @ member)[:, labels]  # (N, N + K) how many of its class an anchor is shown
+    among = (there.to(member.dtype) @ member)[:, labels]  # (N, N + K) how many others of its class an anchor sees
     everything = (similarity - among.log()).masked_fill(~there, -torch.inf).logsumexp(1)
     same = (there & (labels == y[:, None])).to(similarity.dtype)
     return everything - (similarity * same).sum(1) / same.sum(1)

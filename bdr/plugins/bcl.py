@@ -31,12 +31,12 @@ from bdr.nets.projection import Projection
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Clock, Outputs, Phase, Stage
 
-WEAKEST, STEPS = 10, 30  # the magnitude at w = 0, and how many there are
+WEAKEST, STEPS = 10, 30  # the magnitude at w = 0, and how many magnitudes there are
 
 
 @fused()
 def nt_xent(views: Tensor, temperature: float) -> Tensor:
-    """(2 B,) of unit vectors (2 B, D), the second half other views of the images of the first."""
+    """(2 B,) the loss l_a of unit vectors (2 B, D), whose second half are other views of the first half's images."""
     size = len(views)
     similarity = views @ views.T / temperature
     itself = torch.eye(size, dtype=torch.bool, device=views.device)
@@ -45,16 +45,16 @@ def nt_xent(views: Tensor, temperature: float) -> Tensor:
 
 
 def boosts(losses: Tensor, there: Tensor) -> Tensor:
-    """(N,) how much each image is boosted, from 0 to 1, by its loss among those that are there."""
+    """(N,) how much each image is boosted, from 0 to 1, by its loss relative to the images that are `there`."""
     mean = torch.where(there, losses, 0).sum() / there.sum().clamp(min=1)
-    away = torch.where(there, losses - mean, 0)  # a spread would cancel below
-    # Losses that are equal but for rounding are boosted by one half.
+    away = torch.where(there, losses - mean, 0)  # not divided by the spread, which would cancel below
+    # The lower bound: where losses are equal but for rounding, all boosts are one half.
     return 0.5 + 0.5 * away / torch.maximum(away.abs().max(), 1e-4 * mean.abs() + 1e-12)
 
 
 @fused()
 def remembered(losses: Tensor, rows: Tensor, each: Tensor, momentum: float) -> Tensor:
-    """(N,) the losses after a batch; an image that stands in it twice counts with its mean."""
+    """(N,) the moving averages after a batch; an image that is in it twice counts with its mean."""
     count = torch.zeros_like(losses).index_add_(0, rows, torch.ones_like(each))
     now = torch.zeros_like(losses).index_add_(0, rows, each) / count
     moved = torch.lerp(now, losses, momentum).where(~losses.isnan(), now)
@@ -63,14 +63,14 @@ def remembered(losses: Tensor, rows: Tensor, each: Tensor, momentum: float) -> T
 
 @fused()
 def taken_anew(boost: Tensor, losses: Tensor, present: Tensor, over: Tensor) -> Tensor:
-    """(N,) the boosts after a step: other ones where the epoch is over, a thing that the host must not ask."""
+    """(N,) the boosts after a step; new ones if the epoch is `over`, a tensor that the host must not read."""
     known = present & ~losses.isnan()
     return boosts(losses, known).where(over & known, boost)
 
 
 class BoostedContrast(Plugin):
     views = 2
-    losses: Tensor  # (N,) by image; NaN for one that was not seen yet
+    losses: Tensor  # (N,) the moving average of each image; NaN if it was not seen yet
     boost: Tensor  # (N,) by image
     present: Tensor  # (N,) bool, the images that this phase trains on
     old: Tensor  # (N,) bool, those of them that are exemplars
@@ -85,7 +85,7 @@ class BoostedContrast(Plugin):
             raise ValueError(f"momentum = {momentum} is not allowed: it is 0 or more, and less than 1")
         self.weight, self.temperature, self.momentum, self.view = weight, temperature, momentum, View(crop)
         self.projection = Projection(normed_twice=True)
-        self.fresh: tuple[Tensor, Tensor] | None = None  # images of the batch under way, and their losses
+        self.fresh: tuple[Tensor, Tensor] | None = None  # rows and losses of the images in the current batch
         self.register_buffer("losses", torch.zeros(0))
         self.register_buffer("boost", torch.zeros(0))
         self.register_buffer("present", torch.zeros(0, dtype=torch.bool))
@@ -100,7 +100,7 @@ class BoostedContrast(Plugin):
         self.present, self.old = self.present.new_zeros(count), self.old.new_zeros(count)
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
-        """Also where classes are drawn equally often: it is about images learnt late, not about rare classes."""
+        """Acts also where classes are drawn equally often: it is about images learnt late, not about rare classes."""
         return not phase.first and stage.draw in WHOLE
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
@@ -125,7 +125,7 @@ class BoostedContrast(Plugin):
         return *self.view.draw(*shape, chance), operation, (sign - 0.5).sign(), share
 
     def look(self, store: Store, rows: Tensor, drawn: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """What is drawn says which operation; the memory says how strong it is, and whether it is at all."""
+        """Two views of each image. The draws name the operation; the boost says how strong and how likely it is."""
         *looks, operation, sign, share = drawn
         rows = rows.repeat(2)
         boost = self.boost[rows]
@@ -153,6 +153,6 @@ class BoostedContrast(Plugin):
         self.boost.copy_(taken_anew(self.boost, self.losses, self.present, over))
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
-        """How much exemplars are boosted, and new images: over both the mean is one half after every epoch."""
+        """The mean boost of exemplars and of new images; over both together it is one half after every epoch."""
         new = self.present & ~self.old
         return {"boost_old": masked_mean(self.boost, self.old), "boost_new": masked_mean(self.boost, new)}

@@ -44,8 +44,8 @@ class BDRPlugin(Prior):
 
 
 def warn_of_small_scale(offset: Tensor, scale: Tensor | float) -> None:
-    """Cosine logits live in [-scale, scale]: offsets that span more than that decide alone, whatever the image."""
-    if not isinstance(scale, Tensor):  # a linear head, whose logits know no bound
+    """Warn of offsets that span more than cosine logits can, [-scale, scale]: they would decide alone."""
+    if not isinstance(scale, Tensor):  # a linear head, whose logits are not bounded
         return
     span, room = float(offset.max() - offset.min()), 2 * float(scale.detach())
     if span > room:

@@ -26,11 +26,11 @@ def decorrelation(features: Tensor, y: Tensor) -> Tensor:
     masked to pairs of the same class, holds all classes; the diagonal of X^T X has entries (n - 1) var / (var + eps).
     """
     same = (y[:, None] == y[None, :]).to(features.dtype)  # (B, B)
-    count = same.sum(1, keepdim=True)  # (B, 1) images of one's own class in the batch
+    count = same.sum(1, keepdim=True)  # (B, 1) how many images of the same class are in the batch
     taking_part = (count > 1).to(features.dtype)
     unit = F.normalize(features)
     centred = unit - same @ unit / count
-    square = same @ centred.square()  # (B, D) sums of squares over one's own class
+    square = same @ centred.square()  # (B, D) sums of squares over the same class
     variance = square / (count - 1).clamp(min=1)
     standard = centred / torch.sqrt(variance + 1e-8) * taking_part
     gram = (standard @ standard.T).square() * same

@@ -18,19 +18,19 @@ from bdr.losses import cross_entropy, one_hot
 from bdr.plugins.base import Plugin
 from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
-LEAST = 1e-12  # of 1 - p: the slope of a root at zero is infinite, and a criterion may go below zero
+LEAST = 1e-12  # lower bound of 1 - p: the slope of a root at zero is infinite, and a criterion may be below zero
 
 
 def focus(loss: Tensor, gamma: float) -> Tensor:
-    """(B,) how much samples of such losses count: (1 - p)^gamma."""
+    """(B,) the factor (1 - p)^gamma of each sample, from its loss."""
     return (-torch.expm1(-loss)).clamp(min=LEAST) ** gamma
 
 
 class Focal(Plugin):
     by_likelihood = weighs = True
     by_class = ("total", "count")
-    total: Tensor  # (K,) of the factors in this epoch, by class
-    count: Tensor  # (K,) of the samples
+    total: Tensor  # (K,) sums of the factors in this epoch, by class
+    count: Tensor  # (K,) how many samples these are
 
     def __init__(self, gamma: float = 2.0, always: bool = False) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Focal(Plugin):
             self.register_buffer(name, torch.zeros(0))
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
-        """Also where classes are drawn equally often: it is about hard images, not about rare classes."""
+        """Acts also where classes are drawn equally often: it is about hard images, not about rare classes."""
         return (self.always or not phase.first) and stage.draw in WHOLE
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
@@ -48,7 +48,7 @@ class Focal(Plugin):
 
     @torch.no_grad()
     def observe(self, batch: Batch, out: Outputs) -> None:
-        """Sums of the factors, for the records alone: by the plain cross-entropy, whatever the criterion."""
+        """Sum up the factors for the records alone, from plain cross-entropy whatever the criterion is."""
         going_on = (batch.clock.step > 0).to(self.total.dtype)
         member = one_hot(batch.y, self.total[None])
         factor = focus(cross_entropy(out, batch.y), self.gamma).to(member.dtype)
@@ -60,7 +60,7 @@ class Focal(Plugin):
         return focus(loss, self.gamma) * loss
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:
-        """Mean factor of the samples of old and of new classes in the epoch."""
+        """The mean factor of samples of old and of new classes in the epoch."""
         parts = {"old": slice(0, phase.old), "new": slice(phase.old, None)}
         parts = parts if phase.old else {"new": slice(None)}
         return {f"factor_{age}": self.total[k].sum() / self.count[k].sum().clamp(min=1) for age, k in parts.items()}

@@ -38,7 +38,7 @@ class LogitAdjustment(Prior):
         return inner(out if self.corrects else out.shift(self.offset), y)
 
     def correction(self, phase: Phase) -> Tensor:
-        """Nothing where it has rested: the classes of a first phase are as frequent as their images."""
+        """Minus the offset; zero after a phase in which LA did not act, such as the first."""
         return -self.offset if len(self.offset) == phase.seen else self.offset.new_zeros(phase.seen)
 
     def report(self, phase: Phase, net: nn.Module) -> dict[str, Tensor]:

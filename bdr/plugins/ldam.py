@@ -21,7 +21,7 @@ from bdr.types import Batch, Classify, Outputs, Phase
 
 
 def margins(counts: Tensor, most: float) -> Tensor:
-    """(K,) Delta, proportional to N^(-1/4), the largest of them given."""
+    """(K,) the margins Delta, proportional to N^(-1/4); `most` is the largest of them."""
     return most * (counts.min() / counts) ** 0.25
 
 
@@ -30,8 +30,8 @@ class LDAM(Prior):
     soft_targets = False  # a mixture has no class of its own to keep a margin from
     by_class = ("margin", "weight", "current")
     margin: Tensor  # (K,)
-    weight: Tensor  # (K,) of the deferred weighting
-    current: Tensor  # (K,) the weight that holds now: one until its time has come
+    weight: Tensor  # (K,) the weights that are deferred
+    current: Tensor  # (K,) the weights in force now: ones until the deferred share of epochs has passed
 
     def __init__(self, max_margin: float = 0.5, deferred: float = 0.8, beta: float = 0.9999) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class LDAM(Prior):
 
     @torch.no_grad()
     def observe(self, batch: Batch, out: Outputs) -> None:
-        # In double precision: 0.59 of 100 epochs is the 59th, and 58.999996 in single.
+        # In double precision, 0.59 of 100 epochs is 59; in single precision it is 58.999996.
         late = batch.clock.epoch >= torch.floor(self.share * torch.as_tensor(batch.clock.epochs).double())
         self.current.copy_(torch.where(late, self.weight, 1.0))
 

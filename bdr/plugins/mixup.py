@@ -23,7 +23,7 @@ from bdr.types import Batch, Phase, Stage
 def beta(alpha: float, count: int, chance: torch.Generator) -> Tensor:
     """(count,) draws of Beta(alpha, alpha), as shares of two gamma variables."""
     shape = torch.full((2, count), alpha, dtype=torch.float64, device=chance.device)
-    # Unlike torch.distributions, this takes the generator of the place.
+    # Unlike torch.distributions, this takes a generator, the one of this draw.
     one, other = torch._standard_gamma(shape, generator=chance)
     return (one / (one + other)).float()
 
@@ -43,7 +43,7 @@ class Mixup(Plugin):
         self.classes = layout["classes"]
 
     def acts(self, phase: Phase, stage: Stage) -> bool:
-        """Not where what is held out of training corrects a bias: mixtures are none of the images to come."""
+        """Rests where held-out images are used to correct a bias: mixtures are unlike the images to come."""
         return stage.draw != "held"
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:

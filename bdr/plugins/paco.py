@@ -29,20 +29,20 @@ from bdr.nets.projection import WIDTH, Projection
 from bdr.plugins.base import Prior
 from bdr.types import Batch, Classify, Clock, Outputs, Phase
 
-EMPTY = -1  # the label of a place in the queue that nobody has
+EMPTY = -1  # the label of an empty place in the queue
 
 
 class Contrast(NamedTuple):
-    """What there is beside the classes, for each anchor."""
+    """What other images add to the softmax of each anchor, beside the classes."""
 
     mass: Tensor  # (B,) ln sum_j exp(s_j) over all other images
-    near: Tensor  # (B,) sum of s_j over those of the same class
+    near: Tensor  # (B,) sum of s_j over the images of the same class
     positives: Tensor  # (B,) how many these are
 
 
 @fused()
 def contrasted(query: Tensor, y: Tensor, others: Tensor, labels: Tensor, temperature: float) -> Contrast:
-    """Anchors (B, D) among each other and among others (N, D), those labelled EMPTY left out."""
+    """Compare anchors (B, D) with each other and with others (N, D), leaving out those labelled EMPTY."""
     compared, labels = torch.cat([query, others]), torch.cat([y, labels])
     similarity = query @ compared.T / temperature  # (B, B + N)
     itself = torch.arange(len(y), device=y.device)[:, None] == torch.arange(len(labels), device=y.device)
@@ -53,13 +53,13 @@ def contrasted(query: Tensor, y: Tensor, others: Tensor, labels: Tensor, tempera
 
 
 def everything(logits: Tensor, contrast: Contrast, gamma: float) -> Tensor:
-    """(B,) ln D of logits that hold the frequencies."""
+    """(B,) ln D; the logits already include ln psi."""
     return torch.logaddexp(logits.logsumexp(1), contrast.mass + math.log(gamma))
 
 
 @fused(logits=1)
 def parametric(centre: Tensor, logits: Tensor, contrast: Contrast, alpha: float, beta: float, gamma: float) -> Tensor:
-    """(B,) the loss from that of the classes alone, ln sum_k exp(s_k) - s_y: what the images add to its softmax."""
+    """(B,) the loss L, made from `centre`, the loss ln sum_k exp(s_k) - s_y of the classes alone."""
     total = everything(logits, contrast, gamma)
     own = centre + total - logits.logsumexp(1)
     others = contrast.positives * total - contrast.near
@@ -68,13 +68,13 @@ def parametric(centre: Tensor, logits: Tensor, contrast: Contrast, alpha: float,
 
 @fused(logits=1, offset=0)
 def of_the_images(logits: Tensor, offset: Tensor, contrast: Contrast, gamma: float) -> Tensor:
-    """The part of the images alone, averaged over the batch."""
+    """The part of the loss that compares images, averaged over the batch."""
     return (everything(logits + offset, contrast, gamma) - contrast.near / contrast.positives).mean()
 
 
 @fused()
 def enqueue(queue: Tensor, labels: Tensor, place: Tensor, keys: Tensor, y: Tensor) -> None:
-    """In place of the oldest; of a batch longer than the queue, the last ones."""
+    """Overwrite the oldest entries with new ones; of a batch longer than the queue, with the last ones."""
     length = len(labels)
     keys, y = keys[-length:], y[-length:]
     places = (place + torch.arange(len(y), device=y.device)) % length
@@ -87,11 +87,11 @@ class PaCo(Prior):
     views = 1
     soft_targets = False  # a mixture has no class to be near to
     needs_softmax = True
-    by_likelihood = weighs = True  # it takes ln sum exp(s) - s_y, and gives a mean over images
+    by_likelihood = weighs = True  # it needs ln sum exp(s) - s_y, and returns a mean over images
     offset: Tensor  # (K,)
     queue: Tensor  # (Q, 128)
     labels: Tensor  # (Q,)
-    place: Tensor  # (1,) where the next one goes
+    place: Tensor  # (1,) where the next view goes
     key_net: Follower[nn.Module]
 
     def __init__(
@@ -110,7 +110,7 @@ class PaCo(Prior):
         self.length, self.momentum, self.view = queue, momentum, View(crop)
         self.projection = Projection()
         self.key_projection, self.key_net = Follower(self.projection), Follower(nn.Identity())
-        self.contrast: Contrast | None = None  # of the batch under way
+        self.contrast: Contrast | None = None  # of the current batch
         self.register_buffer("offset", torch.zeros(0))
         self.register_buffer("queue", torch.zeros(0, WIDTH))
         self.register_buffer("labels", torch.zeros(0, dtype=torch.long))
@@ -132,7 +132,7 @@ class PaCo(Prior):
         self.key_net = Follower(net)
 
     def begin(self, phase: Phase, census: Census, net: nn.Module) -> None:
-        # Not centred as other priors are: images share this softmax, and ln K on the classes would be another gamma.
+        # Not centred as in other priors: images share this softmax, so ln K on the classes would change gamma.
         self.offset = torch.log(frequency(census.counts))
         self.projection.fit(census.dim(net))
         self.projection.to(census.rows.device)
@@ -148,13 +148,13 @@ class PaCo(Prior):
 
     def observe(self, batch: Batch, out: Outputs) -> None:
         keys = self.key_projection(self.key_net(batch.views[0]).features)
-        # A copy of the queue, which the backward pass may still want after the queue has moved on.
+        # This copies the queue: the backward pass may still need it after the queue has moved on.
         others, labels = torch.cat([keys, self.queue]), torch.cat([batch.y, self.labels])
         self.contrast = contrasted(self.projection(out.features), batch.y, others, labels, self.temperature)
         enqueue(self.queue, self.labels, self.place, keys, batch.y)
 
     def classify(self, inner: Classify, out: Outputs, y: Tensor) -> Tensor:
-        """Outside of a step there are no other images, and the classes are alone in the softmax."""
+        """PaCo's loss; outside of a step there are no other images, and the classes are alone in the softmax."""
         shifted = out.shift(self.offset)
         centre = inner(shifted, y)
         if self.contrast is None:
@@ -162,7 +162,7 @@ class PaCo(Prior):
         return parametric(centre, shifted.logits, self.contrast, self.alpha, self.beta, self.gamma)
 
     def watch(self, batch: Batch, out: Outputs) -> dict[str, Tensor]:
-        """The part of the images alone, with which the batch is over."""
+        """The part of the loss that compares images. It ends the batch: its contrast is dropped."""
         assert self.contrast is not None, "a batch is observed before it is watched"
         contrast, self.contrast = self.contrast, None
         return {"paco": of_the_images(out.logits, self.offset, contrast, self.gamma)}

@@ -34,7 +34,7 @@ LOSSES = [f"tade_{number}" for number in range(1, EXPERTS + 1)]
 
 
 def reversed_ranks(psi: Tensor) -> Tensor:
-    """(K,) every class gets the frequency of the one as far from the other end; equal classes the mean of theirs."""
+    """(K,) the frequencies in reversed order of rank; equally frequent classes share the mean of what they get."""
     values, order = psi.sort()
     given = torch.empty_like(psi).scatter(0, order, values.flip(0))
     equal = (psi[:, None] == psi).to(psi.dtype)
@@ -42,14 +42,14 @@ def reversed_ranks(psi: Tensor) -> Tensor:
 
 
 def expert_offsets(count: Tensor, tau: float) -> Tensor:
-    """(3, K) what is added to the logits of each expert, of the images (K,) of every class."""
+    """(3, K) the offsets added to the logits of each expert, from the number of images (K,) of every class."""
     psi, classes = frequency(count), len(count)
     forward, backward = torch.log(classes * psi), torch.log(classes * reversed_ranks(psi))
     return torch.stack([torch.zeros_like(psi), forward, forward - tau * backward])
 
 
 def into_experts(net: Network[Any]) -> None:
-    """To a method, what it finds is still the head that it asked for."""
+    """Split a network into experts; for a method, the new head still acts like the one that it asked for."""
     assert isinstance(net.backbone, Divisible)
     net.backbone, net.head = Experts(net.backbone, EXPERTS), ExpertHeads(net.head, EXPERTS)
 
@@ -57,7 +57,7 @@ def into_experts(net: Network[Any]) -> None:
 class TADE(Prior):
     adds_parameters = True
     splits = True
-    weighs = True  # three losses are no likelihood
+    weighs = True  # a sum of three losses is no likelihood
     offsets: Tensor  # (3, K)
 
     def __init__(self, tau: float = 2.0) -> None:
@@ -82,7 +82,7 @@ class TADE(Prior):
         return make_experts
 
     def check(self, net: Network[Any]) -> None:
-        """Its last level and its head can be there three times."""
+        """Refuse a network whose last level or head cannot exist three times."""
         backbone, head = net.backbone, net.head
         if not isinstance(backbone, Divisible) or backbone.depth < 2:
             lacks = "no level before it" if isinstance(backbone, Divisible) else "none of its own"
@@ -109,12 +109,12 @@ class TADE(Prior):
         return one + two + three
 
     def shifted(self, out: Outputs) -> list[Outputs]:
-        """What each expert says, with its offset."""
+        """The outputs of each expert, with its offset added."""
         assert out.experts is not None, "these outputs are those of a single network"
         logits = (out.experts + self.offsets[:, None]).unbind()
         return [out._replace(logits=z, experts=None) for z in logits]
 
     def watch(self, batch: Batch, out: Outputs) -> dict[str, Tensor]:
-        """The loss of each expert, by cross-entropy, whatever the criterion."""
+        """The loss of each expert, always by cross-entropy, whatever the criterion is."""
         losses = [cross_entropy(expert, batch.y).mean() for expert in self.shifted(out)]
         return dict(zip(LOSSES, losses, strict=True))

@@ -23,15 +23,15 @@ def mean_one(weight: Tensor) -> Tensor:
 
 
 def expected(weight: Tensor, y: Tensor) -> Tensor:
-    """(B,) the weight of each sample's class; for a mixture that of its classes on average."""
+    """(B,) the weight of each sample's class; for a mixture, the average over its classes."""
     return y.to(weight.dtype) @ weight if y.dim() == 2 else weight[y]
 
 
 def weighed(losses: Tensor, weight: Tensor, y: Tensor) -> Tensor:
-    """(B,) each loss times the weight of its class, as a share of the batch's own weights.
+    """(B,) each loss times the weight of its class, divided by the mean weight of the batch.
 
-    Their mean is the weighted one, as of torch's cross-entropy with weights. By the mean over the samples alone, the
-    classification loss as a whole would count less beside the other terms of a method, the rarer old classes are.
+    The mean of these is the weighted mean, as in torch's cross-entropy with weights. Without the division, the whole
+    classification loss would count less beside the other terms of a method, the rarer old classes are.
     """
     of_sample = expected(weight, y)
     return of_sample / of_sample.mean() * losses

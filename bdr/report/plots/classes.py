@@ -18,12 +18,14 @@ MOST_NAMES = 12
 
 
 def last_per_class(group: Group) -> np.ndarray:
-    """(classes,) accuracy on each class after each run's last phase, mean over seeds, for classes seen by all."""
-    return mean_and_spread(common([_per_class_of(run, group.readout or run.told_readout()) for run in group.runs]))[0]
+    """(classes,) accuracy on each class after the last phase that all runs have, mean over seeds."""
+    last = min(len(run.phases) for run in group.runs) - 1
+    values = [_per_class_of(run, last, group.readout or run.told_readout()) for run in group.runs]
+    return mean_and_spread(common(values))[0]
 
 
-def _per_class_of(run: Run, readout: str) -> np.ndarray:
-    line = run.phases[-1]
+def _per_class_of(run: Run, phase: int, readout: str) -> np.ndarray:
+    line = run.phases[phase]
     stored = run.predictions(line["phase"])
     try:
         return per_class(stored["labels"], stored[f"{readout}_ids"], line["seen"])
