@@ -46,7 +46,7 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run came to."""
+    """The results of a run."""
 
     path: Path
     accuracies: list[float]  # percent, over all seen classes, after each phase
@@ -68,10 +68,10 @@ class Result:
 
 
 class Evaluation(NamedTuple):
-    """What the model of a phase comes to on test images."""
+    """How well the model of a phase does on test images."""
 
     phase: int
-    measured: dict[str, Any]  # by the names that a line of phases.jsonl has
+    measured: dict[str, Any]  # by the names in a line of phases.jsonl
 
 
 def run(
@@ -84,7 +84,7 @@ def run(
     listener: Listener | None = None,
     **fields: Any,
 ) -> Result:
-    """Trains a method over all phases and returns what came of it.
+    """Train a method over all phases and return the results.
 
     `data` is a name or a DataSet (see `from_arrays`); `set` holds dotted settings such as {"bdr.m": 0.5,
     "stage.epochs": 2}; further keywords are fields of the configuration: base, step, memory, seed, net, order, ...
@@ -100,7 +100,7 @@ def run(
 def execute(
     plan: Plan, listener: Listener | None = None, stopping: Callable[[], bool] | None = None, command: str = ""
 ) -> Result:
-    """Trains a checked plan; one that is done already is not trained again."""
+    """Train a checked plan and return the results; a begun run goes on, and a finished one is not trained again."""
     path, there = plan.experiment.path, run_there(plan)
     if there is not None:
         refuse_going_on(plan, there)
@@ -118,7 +118,7 @@ def execute(
 
 @contextmanager
 def accompanied(plan: Plan, listener: Listener | None, stopping: Callable[[], bool] | None) -> Iterator[Company]:
-    """The listener, and beside it the trackers that the configuration names, which are closed however the run ends."""
+    """Yield the listener, joined by the trackers of the configuration, which are closed however the run ends."""
     path = plan.experiment.path
     following = Following(plan.config.log, path)
     heard = Several([listener or Logged(), following])
@@ -146,9 +146,9 @@ def resume(
     stopping: Callable[[], bool] | None = None,
     **fields: Any,
 ) -> Result:
-    """Goes on where a run stopped; `fields` may change what does not touch the result, such as root or device.
+    """Go on where a run stopped; `fields` may change what does not affect the result, such as root or device.
 
-    `weights` is one: where the file lies now that the network was read from.
+    Another of these fields is `weights`: where the file that the network was read from is now.
     """
     path, data = Path(run), checked_data(data)
     there = Run.open(path)
@@ -170,7 +170,7 @@ def go_on(plan: Plan, listener: Listener | None = None, stopping: Callable[[], b
 
 
 def keep_root(plan: Plan) -> None:
-    """Where the data has moved to, now that its checksum has agreed: whoever opens the run next finds it there."""
+    """Record where the data is now, once its checksum has agreed, so that whoever opens the run next finds it."""
     path, root, place = plan.experiment.path, plan.config.root, plan.info.get("root")
     if root is None or place is None or place == Run.open(path).info.get("root"):
         return
@@ -192,10 +192,11 @@ def extend(
     listener: Listener | None = None,
     **fields: Any,
 ) -> Result:
-    """Teaches a finished run the classes of the data that it does not know, from its weights and exemplars.
+    """Teach a finished run the classes of the data that it does not know, starting from its weights and exemplars.
 
-    `data` is what the run was trained on with further classes, read anew where it has a name; `step` says how many
-    classes a phase brings, all at once if not given. The run itself is not changed: what comes out is another.
+    `data` is what the run was trained on, with further classes; if it is not given, the data set that the run names is
+    read again. `step` is the number of classes that a phase brings; by default one phase brings all of them. The run
+    itself is not changed: the result is another run.
     """
     given = checked_settings(set), fields
     plan = plan_extension(Path(run), checked_data(data), step, *given, Path(out) if out else None, Path(runs))
@@ -206,19 +207,19 @@ def extend(
 def load(
     run: str | Path, *, phase: int | None = None, device: str = "auto", weights: str | Path | None = None
 ) -> Method:
-    """The trained module of a run, as it stood after a phase (the last one that was kept, if none is named).
+    """The trained module of a run as it was after a phase (by default the last one that was kept).
 
-    It is for inference: teachers and what else is for training alone are None. Called with a batch of images, it gives
-    scores (B, K), a column for each of its `classes`; the images are of the shape `image` (channels, height, width),
-    pixels from 0 to 1 minus `mean` over `std`. `weights` is where the file lies now that the network was read from, if
-    it was moved.
+    It is for inference: teachers and other parts for training alone are None. Called with a batch of images, it gives
+    scores (B, K), a column for each of its `classes`. The images have the shape `image` (channels, height, width); from
+    their pixels, from 0 to 1, `mean` is subtracted, and the result is divided by `std`. `weights` says where the file
+    that the network was read from is now, if it was moved.
     """
     there = open_uncut(Path(run))
     return load_as(there, kept_phase(there.path, phase), as_recorded(there.info).precision, device, weights)
 
 
 def load_as(run: Run, phase: int, precision: str, device: str, weights: str | Path | None) -> Method:
-    """The model after a phase that was kept, in this precision."""
+    """The kept model of a phase, in this precision."""
     where, config = choose_device(device), with_weights(run, as_recorded(run.info), weights)
     method = make_method(config, ImageShape(*run.info["image"]), make_plugins(config))
     load_model(model_folder(run.path, phase), method, where)
@@ -237,10 +238,10 @@ def predict(
     unreadable: Callable[[Unreadable], None] | None = None,
     weights: str | Path | None = None,
 ) -> Iterator[Recognised]:
-    """What the kept model of a run says of pictures, or of all pictures in a folder: class names and probabilities.
+    """What the kept model of a run recognises in pictures, or in all pictures of a folder: classes and probabilities.
 
-    `readout` is cnn or nme; the one by which the method's results are told if not given. A picture that cannot be read
-    raises when its turn comes; with `unreadable`, this is called with the error instead.
+    `readout` is cnn or nme; by default the one that the method's results are given by. A picture that cannot be read
+    raises an error when its turn comes; if `unreadable` is given, it is called with the error instead.
     """
     there, number = open_uncut(Path(run)), kept_phase(Path(run), phase)
     chosen = readout_of(there, number, readout)
@@ -260,13 +261,13 @@ def export(
     weights: str | Path | None = None,
     force: bool = False,
 ) -> Path:
-    """Writes the kept model of a run into one file, `.pt2` (torch.export) or `.onnx`, that is used without bdr.
+    """Write the kept model of a run into one file, `.pt2` (torch.export) or `.onnx`, that can be used without bdr.
 
     It takes pixels from 0 to 255, (B, channels, height, width) uint8 for any B, and gives scores (B, K), or
-    probabilities; names of the classes and what else must be known are inside. It runs on the kind of `device` alone,
-    where it is `.pt2`. A file that is there already is written over with `force` alone.
+    probabilities; the class names and whatever else a user must know are inside. A `.pt2` file runs on the kind of
+    `device` that is given here and on no other. A file that exists is overwritten only with `force`.
     """
-    from bdr.trained.exporting import check_file, write_model  # which is slow to import, and not for everybody
+    from bdr.trained.exporting import check_file, write_model  # slow to import, and needed for this alone
 
     there, number, place = open_uncut(Path(run)), kept_phase(Path(run), phase), Path(file)
     chosen = readout_of(there, number, readout)
@@ -285,9 +286,9 @@ def evaluate(
     device: str = "auto",
     weights: str | Path | None = None,
 ) -> Evaluation:
-    """Predicts the test images anew with the model of a phase, and measures: nothing of the run is changed.
+    """Predict the test images anew with the model of a phase, and measure the result; the run is not changed.
 
-    Of the data, test images are all that is needed. Where they are not those of the run, a warning says so.
+    Of the data, only the test images are needed. If they are not those of the run, a warning says so.
     """
     there, number = open_uncut(Path(run)), kept_phase(Path(run), phase)
     test = test_images(there, number, checked_data(data), root, choose_device(device))

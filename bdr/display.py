@@ -18,29 +18,29 @@ from bdr.types import Phase, Stage
 
 LOG = logging.getLogger("bdr")  # by the name that a user knows
 BAR = 20  # columns of a terminal
-BESIDE = BAR + len(" 123:45:67 left 1:23:45 ")  # what stands beside the words, which get shorter rather than it
-UNKNOWN = "?"  # the time left, before epochs tell it
+BESIDE = BAR + len(" 123:45:67 left 1:23:45 ")  # columns beside the words, which are shortened to leave it room
+UNKNOWN = "?"  # the time left, until it can be estimated
 
 
 class Workload:
-    """How much of a run is done, in images that pass through training, and how long the rest will take."""
+    """How much of a run is done, counted in images that pass through training, and how long the rest will take."""
 
     def __init__(self, amounts: Sequence[Sequence[int]]) -> None:
         self.amounts = [list(of_phase) for of_phase in amounts]  # of every stage of every phase
         self.done = 0
         self.epochs: list[tuple[float, float]] = []  # images and seconds of each
-        self.an_epoch = 0.0  # images of one of the stage
-        self.within: tuple[int, float] | None = None  # images of the epoch under way, and when they were told
-        self.parts: list[tuple[float, float]] = []  # images and seconds between two tellings within an epoch
+        self.an_epoch = 0.0  # images in one epoch of the stage
+        self.within: tuple[int, float] | None = None  # images done in the epoch under way, and when this was reported
+        self.parts: list[tuple[float, float]] = []  # images and seconds between two reports within an epoch
 
     def enter(self, phase: int, stage: int, epoch: int, epochs: int) -> None:
-        """A stage begins, or goes on where so many of its epochs are done."""
+        """A stage begins, or goes on after `epoch` of its epochs."""
         before = sum(map(sum, self.amounts[:phase])) + sum(self.amounts[phase][:stage])
         self.an_epoch = self.amounts[phase][stage] / epochs
         self.done, self.within = before + round(epoch * self.an_epoch), None
 
     def reach(self, share: float, now: float) -> None:
-        """So much of an epoch is done. Its first part is no measure: it compiles, and fills the queue of a GPU."""
+        """This share of an epoch is done. Its first part is not timed: it compiles, and fills the queue of a GPU."""
         images = round(share * self.an_epoch)
         if self.within is not None:
             before, then = self.within
@@ -60,14 +60,14 @@ class Workload:
 
     @property
     def reached(self) -> int:
-        """With what is done of the epoch under way."""
+        """The images done, those of the epoch under way included."""
         return self.done + (0 if self.within is None else self.within[0])
 
     @property
     def seconds_each(self) -> float | None:
-        """By the last epochs alone: a later phase, with its teacher, is slower than the first one. None: not known.
+        """Seconds per image (or None), by the last epochs: later phases, with a teacher, are slower than the first.
 
-        By parts of an epoch before there are enough of them, which takes an hour where one takes twenty minutes.
+        Until there are enough epochs, which takes an hour if one takes twenty minutes, parts of an epoch are used.
         """
         by_epochs = seconds_an_image(self.epochs)
         return seconds_an_image(self.parts) if by_epochs is None else by_epochs
@@ -88,7 +88,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`56 min`, `23 h 59 min`: where a clock could mean hours or minutes."""
+    """`56 min` or `23 h 59 min`, for where `56:00` could mean hours or minutes."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -97,7 +97,7 @@ def duration(seconds: float) -> str:
 
 
 class Spoken(Listener, ABC):
-    """Sentences: one a phase, and one every few seconds, also within an epoch."""
+    """A listener that speaks in sentences: one for each phase, and one every few seconds, also within an epoch."""
 
     def __init__(self, every: float = 10.0) -> None:
         self.every = every
@@ -132,20 +132,20 @@ class Spoken(Listener, ABC):
         self.workload.add_turn(log.seconds)
 
     def place(self, phase: Phase, stage: Stage, log: EpochLog, room: float = math.inf) -> str:
-        """Where a run is, how it goes and how fast; in less room, what matters most of it."""
+        """Where a run is, its loss and its speed; in less room, only what matters most."""
         where, brief = self.names_of(phase, stage, log.epoch)
         loss, speed = f"loss {log.loss:.3f}", f"{log.images / log.seconds:,.0f} images/s"
         forms = (f"{where}, {loss}, {speed}", f"{where}, {loss}", f"{brief}, {loss}", brief)
         return next((form for form in forms if len(form) <= room), f"phase {phase.index}")
 
     def place_within(self, phase: Phase, stage: Stage, epoch: int, told: str, room: float = math.inf) -> str:
-        """The same before an epoch has ended: its loss lies on the device, and reading it would hold that up."""
+        """The same within an epoch, without the loss: it is on the device, and reading it would hold the device up."""
         where, brief = self.names_of(phase, stage, epoch)
         forms = (f"{where}, {told}", f"{brief}, {told}", brief)
         return next((form for form in forms if len(form) <= room), f"phase {phase.index}")
 
     def names_of(self, phase: Phase, stage: Stage, epoch: int) -> tuple[str, str]:
-        """Of an epoch, in whole and in little room."""
+        """An epoch's name, in full and short."""
         where = f"phase {phase.index} of 0..{len(self.phases) - 1}, {stage.name} epoch {epoch + 1}/{stage.epochs}"
         return where, f"phase {phase.index}, {stage.name} {epoch + 1}/{stage.epochs}"
 
@@ -157,7 +157,7 @@ class Spoken(Listener, ABC):
 
 
 class Lines(Spoken):
-    """Plain lines of a terminal, or of wherever its output goes."""
+    """Plain lines on a terminal, or wherever the output goes instead."""
 
     def __init__(self, console: Console, every: float = 10.0) -> None:
         super().__init__(every)
@@ -168,7 +168,7 @@ class Lines(Spoken):
 
 
 class Logged(Spoken):
-    """What is said of a run that nobody listens to: warnings are seen all the same, as Python shows a log's."""
+    """For a run without a listener: the sentences go to Python's log, which shows warnings in any case."""
 
     def say(self, text: str) -> None:
         LOG.log(logging.WARNING if text.startswith("warning: ") else logging.INFO, "%s", text)
@@ -187,7 +187,7 @@ class Bar(Lines):
         )
         self.progress = Progress(*columns, console=console, transient=True)
         self.task: TaskID | None = None
-        self.epoch_at = -math.inf  # when an epoch has ended, of which the words tell more than a step does
+        self.epoch_at = -math.inf  # when the last epoch ended: its words say more than a step's, and stay a while
 
     def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
         super().run_begins(title, phases, place, work)
@@ -210,7 +210,7 @@ class Bar(Lines):
         return self.console.width - BESIDE
 
     def show(self, about: str | None) -> None:
-        """Other words beside the bar, or None for those that are there."""
+        """Update the bar and the words beside it; None keeps the words that are there."""
         if self.task is not None:
             left = self.workload.left
             told = UNKNOWN if left is None else clock(left)
@@ -224,7 +224,7 @@ class Bar(Lines):
 
 
 def accuracy_text(line: dict[str, Any], readout: str) -> str:
-    """`cnn 73.28 % (old 73.36, new 72.90)`; a first phase has nothing old."""
+    """`cnn 73.28 % (old 73.36, new 72.90)`; in the first phase, without the brackets."""
     every, old, new = (line[key].get(readout) for key in ("accuracy", "accuracy_old", "accuracy_new"))
     parts = "" if old is None else f" (old {old:.2f}, new {new:.2f})"
     return f"{readout} {every:.2f} %{parts}"

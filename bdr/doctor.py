@@ -28,7 +28,7 @@ OPTIONAL = {
 
 
 def findings() -> Iterator[tuple[str, str, str]]:
-    """(mark, name, what is said of it)."""
+    """Yield (mark, name, finding) for each thing that is looked at."""
     yield OK, "bdr", __version__
     yield OK, "python", platform.python_version()
     yield OK, "torch", torch_version()
@@ -45,7 +45,7 @@ def findings() -> Iterator[tuple[str, str, str]]:
 
 
 def torch_version() -> str:
-    """As torch says it, with the CUDA that it was built for: the wheel's own version may leave that out."""
+    """torch's own version, with the CUDA that it was built for: the version of the wheel may leave that out."""
     import torch
 
     return torch.__version__
@@ -59,7 +59,7 @@ def optional(name: str, use: str) -> tuple[str, str, str]:
 
 
 def bytecode() -> Iterator[tuple[str, str, str]]:
-    """Without it every start compiles thousands of modules again, which takes seconds."""
+    """A finding if torch's bytecode is not kept: each start then compiles thousands of modules, which takes seconds."""
     import torch
 
     if not Path(importlib.util.cache_from_source(str(torch.__file__))).exists():

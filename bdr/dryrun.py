@@ -20,16 +20,16 @@ from bdr.records.speed import Speed, measured
 from bdr.types import Phase
 
 TIMED_STEPS = 2
-LEAST = 20  # images of each class: a class may be described by several of them
+LEAST = 20  # images of each class: describing a class may take several of them
 
 
 def speed_of(plan: Plan, finished: Sequence[Run]) -> Speed | None:
-    """Of runs of the same method that are there, if any are."""
+    """The speed of finished runs of the same method in the same setup; None if there are none."""
     return measured(finished, plan.config.title, setup_of(plan), any_method=False)
 
 
 def estimate(plan: Plan, speed: Speed | None) -> Group:
-    """By the speed of earlier runs, or else by a few steps that are taken here and now."""
+    """A table of the phases, the disk space, and the time, judged by earlier runs or else by a few steps taken now."""
     amounts = [sum(of_phase) for of_phase in plan.workload()]
     table = Table(title=f"{plan.config.title}, seed {plan.config.seed} -> {plan.experiment.path}")
     for column in ("phase", "classes", "new images", "exemplars", "images x epochs"):
@@ -56,7 +56,7 @@ def by_steps(plan: Plan) -> str:
 
 
 class StepTimes(NamedTuple):
-    """Seconds an image in the stages of a phase, and in what alternates with them."""
+    """Seconds per image in each stage of a phase, and in the stage that alternates with each."""
 
     main: list[float]
     aside: list[float]
@@ -72,7 +72,7 @@ class StepTimes(NamedTuple):
 
 
 def step_times(plan: Plan) -> list[StepTimes]:
-    """Of the first phase and of a later one, on a copy with enough images for a batch, which is thrown away."""
+    """The times of the first phase and of a later one, taken on a throw-away copy with enough images for a batch."""
     phases, batch = plan.learner.phases[:2], plan.config.stage.batch
     trial = on_few_images(plan.learner, max(LEAST, math.ceil(batch / min(phase.new for phase in phases))))
     with trial.at_work():
@@ -90,7 +90,7 @@ def times_of(trial: Learner, phase: Phase) -> StepTimes:
 
 
 def seconds_of_steps(fit: Fit) -> float:
-    """Of an image, in a few steps after one that does not count."""
+    """Seconds per image, over a few steps after one that does not count."""
     fit.wake()
     epoch = fit.plan(0)
     fit.step.open(epoch, None)
@@ -104,7 +104,7 @@ def seconds_of_steps(fit: Fit) -> float:
 
 
 def disk(plan: Plan) -> float:
-    """Two checkpoints of method, teacher and moments; the kept models; predictions."""
+    """The bytes of two checkpoints with method, teacher and moments, of the kept models, and of the predictions."""
     method = plan.learner.method
     sizes = {name: 4 * kept.numel() for name, kept in method.state_dict().items()}
     model = sum(size for name, size in sizes.items() if not method.is_for_training(name))

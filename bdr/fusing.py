@@ -1,7 +1,7 @@
-"""Marks functions of tensors alone that a compiled step may run as few kernels; anywhere else they run as they read.
+"""A mark on small functions of tensors: a compiled step may run them as few kernels; elsewhere they run as they read.
 
-Small functions cost by the number of their kernels, not by their arithmetic. The mark says which of their arguments
-grow with the classes, so that they are compiled once for all phases; whether they are compiled is the engine's affair.
+What such functions cost is the number of their kernels, not their arithmetic. The mark says which of their arguments
+grow with the classes, so that they are compiled once for all phases. The engine decides whether they are compiled.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ R = TypeVar("R")
 
 
 class Switch:
-    """Thrown by the engine around a compiled step."""
+    """Whether marked functions are compiled; the engine turns this on around a compiled step."""
 
     on = False
 
 
 def fused(**growing: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """`fused(logits=1)`: dimension 1 of the argument `logits` grows with the classes, all others stand still."""
+    """`fused(logits=1)`: dimension 1 of the argument `logits` grows with the classes, all others stay as they are."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -48,7 +48,7 @@ def fused(**growing: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def mark_growing(tensor: object, dimension: int) -> None:
-    if isinstance(tensor, Tensor) and tensor.dim() > dimension:  # targets are ids or mixtures; some are not there
+    if isinstance(tensor, Tensor) and tensor.dim() > dimension:  # ids lack dimension 1; an argument may be None
         torch._dynamo.maybe_mark_dynamic(tensor, dimension)
 
 

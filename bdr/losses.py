@@ -22,14 +22,14 @@ def cross_entropy(out: Outputs, y: Tensor) -> Tensor:
 
 @fused(logits=1, reference=1)
 def distillation(logits: Tensor, reference: Tensor, temperature: float = 2.0) -> Tensor:
-    """(B,) KL divergence of softened opinions of the same classes, without the factor T^2."""
+    """(B,) KL divergence between softened predictions for the same classes, without the factor T^2."""
     student, teacher = (logits / temperature).log_softmax(1), (reference / temperature).log_softmax(1)
     return F.kl_div(student, teacher, reduction="none", log_target=True).sum(1)
 
 
 @fused(logits=1, target=1)
 def binary(logits: Tensor, target: Tensor) -> Tensor:
-    """(B,) binary cross-entropy with probabilities as targets, added over the classes."""
+    """(B,) binary cross-entropy with probabilities as targets, summed over the classes."""
     return F.binary_cross_entropy_with_logits(logits, target, reduction="none").sum(1)
 
 
@@ -48,7 +48,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 @fused()
 def cosine_distance(features: Tensor, reference: Tensor) -> Tensor:
-    """(B,) one minus the cosine of each pair; the mean over parts where features are several times as wide."""
+    """(B,) one minus the cosine of each pair; if features are several times as wide, the mean over their parts."""
     if features.shape[1] != reference.shape[1]:
         parts = features.unflatten(1, (-1, reference.shape[1]))  # (B, parts, D)
         return 1 - F.cosine_similarity(parts, reference[:, None], dim=2).mean(1)
@@ -61,7 +61,7 @@ def old_mass(y: Tensor, old: int) -> Tensor:
 
 
 def old_as_one(y: Tensor, old: int) -> Tensor:
-    """Targets of a classifier to which all old classes are one, its first, before the new ones; ids or mixtures."""
+    """Targets (ids or mixtures) for a classifier whose first class is all old ones in one, followed by the new ones."""
     if y.dim() == 2:
         return torch.cat([y[:, :old].sum(1, keepdim=True), y[:, old:]], 1)
     return (y - old + 1).clamp(min=0)

@@ -1,4 +1,4 @@
-"""What a run is worth, from its stored predictions and series: numpy in, numbers out; accuracies are in percent.
+"""Measures of a run, from its stored predictions and series: numpy in, numbers out; accuracies are in percent.
 
 a_ij is the accuracy on the classes of phase j after phase i, T the last phase; a row of the matrix is one i.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from bdr.errors import unknown
 
-LEAST_STEPS = 5  # in a window: the loss of one batch tells of that batch
+LEAST_STEPS = 5  # in a window: the loss of a single batch says little beyond that batch
 Boundaries = Sequence[Sequence[int]]  # (old, seen) of each phase: classes [old, seen) arrive in it
 
 SCALARS = (
@@ -34,7 +34,7 @@ SCALARS = (
 
 
 class Recorded(Protocol):
-    """The part of a run that is measured here."""
+    """The part of a run that this module reads."""
 
     @property
     def phases(self) -> list[dict[str, Any]]: ...
@@ -46,7 +46,7 @@ class Recorded(Protocol):
 
 
 class Summarised(ABC):
-    """A run whose numbers were computed before: who keeps many runs keeps these, and not their series."""
+    """A run whose numbers were computed before: whoever holds many runs keeps these and not their series."""
 
     @abstractmethod
     def summary(self, readout: str) -> dict[str, Any]: ...
@@ -136,7 +136,7 @@ def forgetting_max(a: np.ndarray) -> float | None:
 
 
 def forgetting_max_all(a: np.ndarray) -> float | None:
-    """The same with the last phase among those that the maximum is over: never below zero."""
+    """The same with the last phase included in the maximum: never below zero."""
     return _forgetting(a, _best(a[:, :-1])) if len(a) > 1 else None
 
 
@@ -146,12 +146,12 @@ def forgetting_first(a: np.ndarray) -> float | None:
 
 
 def _best(a: np.ndarray) -> np.ndarray:
-    """The maximum of each column; NaN, without a word, for one that holds nothing else."""
+    """The maximum of each column; NaN, without a warning, for a column that holds nothing else."""
     return np.fmax.reduce(a, axis=0)
 
 
 def _forgetting(a: np.ndarray, best: np.ndarray) -> float | None:
-    """None where an accuracy is missing, as in records that do not have it."""
+    """The mean drop from `best` to the last row; None where an accuracy is missing, as in records that lack it."""
     found = float(np.mean(best - a[-1, :-1]))
     return found if np.isfinite(found) else None
 
@@ -211,23 +211,23 @@ def first_stage(run: Recorded, phase: int, name: str) -> np.ndarray:
 
 
 def steps_per_epoch(run: Recorded, phase: int, otherwise: int = 1) -> int:
-    """Of a phase's first stage, as recorded when it ended."""
+    """The steps per epoch of a phase's first stage, as recorded when the phase ended; if not recorded, `otherwise`."""
     line = next((line for line in run.phases if line["phase"] == phase), {})
     return int(line.get("steps_per_epoch") or otherwise)
 
 
 def short_window(steps_per_epoch: int) -> int:
-    """A quarter of an epoch: destruction takes less than an epoch, whose mean comes too late. Five steps at least."""
+    """A quarter of an epoch, at least five steps: destruction takes less than an epoch, whose mean comes too late."""
     return min(steps_per_epoch, max(LEAST_STEPS, -(-steps_per_epoch // 4)))
 
 
 def by_step(run: Recorded, phase: int, name: str) -> np.ndarray:
-    """The moving mean over an epoch, a value an iteration; at the end of an epoch, that epoch's mean."""
+    """The moving mean of a series over an epoch, one value per step; at the end of an epoch, that epoch's mean."""
     return smoothed(first_stage(run, phase, name), steps_per_epoch(run, phase))
 
 
 def destructions(run: Recorded, name: str) -> list[Destruction]:
-    """One a phase after the first, of the series "ce_old" or "distillation"; phases without it are left out."""
+    """One for each phase after the first, of the series "ce_old" or "distillation"; phases without it are left out."""
     phases = [line["phase"] for line in run.phases if line["phase"] > 0]
     found = [destruction(first_stage(run, phase, name), steps_per_epoch(run, phase)) for phase in phases]
     return [each for each in found if each is not None]
@@ -266,14 +266,14 @@ def summary(run: Recorded, readout: str = "cnn") -> dict[str, Any]:
 
 
 def _destructions_once(run: Recorded) -> dict[str, float | None]:
-    """Nearly all the time of a summary, whatever the readout; a run that is checked, shown and drawn needs several."""
+    """Computed once and kept: it takes nearly all the time of a summary, and is the same for every readout."""
     if "destructions" not in run.computed:
         run.computed["destructions"] = _destruction_summary(run)
     return run.computed["destructions"]
 
 
 def _destruction_summary(run: Recorded) -> dict[str, float | None]:
-    """Of the loss on old classes, for every method; and of the distillation term, which is the paper's own measure."""
+    """Means over phases, of the loss on old classes (any method) and of the distillation term (the paper's measure)."""
     of_classes, of_distillation = destructions(run, "ce_old"), destructions(run, "distillation")
     return {
         "destruction_peak": _mean([each.peak for each in of_classes]),
@@ -300,6 +300,6 @@ def spread(values: Sequence[float]) -> OverSeeds:
 
 
 def paired(pairs: Sequence[tuple[float | None, float | None]]) -> OverSeeds:
-    """Mean difference of pairs of which both are there, with its standard error in place of the spread."""
+    """Mean difference over the pairs that have both values, with its standard error in place of the spread."""
     mean, deviation, n = spread([a - b for a, b in pairs if a is not None and b is not None])
     return OverSeeds(mean, None if deviation is None else deviation / n**0.5, n)

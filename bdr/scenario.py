@@ -12,7 +12,7 @@ import numpy as np
 from bdr.errors import UsageError, shortened, unknown
 from bdr.types import Phase
 
-# Element i is the label, as the data set numbers it, of the class that arrives as number i. Orders of published runs.
+# Class orders of published runs. Element i is the label that the data set gives to the class that arrives as number i.
 DER_TRIAL_0 = """
 62 54 84 20 94 22 40 29 78 27 26 79 17 76 68 88 3 19 31 21 33 60 24 14 6 10 16 82 70 92 25 5 28 9 61 36 50 90
 8 48 47 56 11 98 35 93 44 64 75 66 15 38 97 42 43 12 37 55 72 95 18 7 23 71 49 53 57 86 39 87 34 63 81 89 69
@@ -52,7 +52,7 @@ ORDER_FORMS = (
 
 
 def class_order(name: str, classes: int, names: Sequence[str] = ()) -> tuple[int, ...]:
-    """The labels of the data set in order of arrival; `names` are those of its classes, by label."""
+    """The labels of the data set in order of arrival; `names` holds the names of its classes, by label."""
     if name == "natural":
         return tuple(range(classes))
     if seeded := re.fullmatch(r"seed-(\d+)", "seed-1993" if name == "der-1" else name):
@@ -83,8 +83,8 @@ def permutation_of(numbers: list[str], classes: int, name: str) -> tuple[int, ..
 
 
 def listed_names(order: str, names: Sequence[str]) -> list[str]:
-    """What an order lists between its commas, if that is names of classes; of numbers, labels are meant."""
-    given = [unicodedata.normalize("NFC", each.strip()) for each in order.split(",")]  # as folders of pictures are read
+    """The class names that an order lists between commas; none if it lists labels (numbers), or no known name."""
+    given = [unicodedata.normalize("NFC", each.strip()) for each in order.split(",")]  # as the names of folders are
     numbers = all(each.isdecimal() and int(each) < len(names) for each in given)
     return [] if numbers or not set(given) & set(names) else given
 
@@ -101,7 +101,7 @@ def order_of_names(given: Sequence[str], names: Sequence[str]) -> tuple[int, ...
 
 
 def split_evenly(classes: int, step: int | None, uneven: bool = False) -> list[int]:
-    """So many further classes as phases of `step`; all of them in one where nothing is said."""
+    """The sizes of the phases that bring these further classes, `step` in each; all in one phase if it is None."""
     step = classes if step is None else step
     if step < 1:
         raise UsageError(f"--step {step} is not allowed: a phase brings 1 class or more")
@@ -116,7 +116,7 @@ def split_evenly(classes: int, step: int | None, uneven: bool = False) -> list[i
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Phases whose bounds are given: of a run that extends another."""
+    """The protocol of a run that extends another: phases whose bounds are given."""
 
     order: tuple[int, ...]
     bounds: tuple[tuple[int, int], ...]
@@ -130,7 +130,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """`base` classes first (0 = as many as a step), then `step` a phase, in the given order."""
+    """`base` classes in the first phase (0 = as many as a step), then `step` in each, in the given order."""
 
     order: tuple[int, ...]
     base: int
@@ -153,7 +153,7 @@ class Protocol:
             )
 
     def fitting_base(self) -> str:
-        """About half of the classes, so that the steps come out even."""
+        """The options for a base of about half of the classes and steps that come out even."""
         classes = len(self.order)
         later = classes - classes // 2
         if self.step >= classes:

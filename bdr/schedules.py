@@ -10,7 +10,7 @@ SCHEDULES = ("steps", "cosine", "constant")
 
 
 def learning_rate(stage: Stage, epoch: int) -> float:
-    """Linear warm-up, then drops at the given epochs, a half cosine, or nothing."""
+    """Linear warm-up, then drops at the given epochs, a half cosine, or a constant rate."""
     if epoch < stage.warmup and stage.warmup_lr is not None:
         return stage.warmup_lr + (stage.lr - stage.warmup_lr) * epoch / stage.warmup
     if epoch < stage.warmup:

@@ -1,4 +1,4 @@
-"""The two streams of a terminal, what is typed at it, before and meanwhile, how a command goes about it, and tables."""
+"""The terminal: its two streams, the command line, Ctrl-C and closed pipes, tables, and options of commands."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 
 class Output(Console):
-    """Says so where nobody reads any more: who trains is to say how to go on, and rich would leave without a word."""
+    """Raises where nobody reads the output any more: rich would exit silently, and a run should say how to go on."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushing what is left would fail at exit
         raise BrokenPipeError("nobody reads the output any more")
 
 
-out = Output(highlight=False, emoji=False)  # `bad:Boom` is a name
+out = Output(highlight=False, emoji=False)  # `bad:Boom` is a name and no emoji
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
-    """A sentence, in one line however long: a path or a command that breaks inside a word cannot be copied."""
+    """Print a sentence in one line, however long: a path or a command that is broken inside a word cannot be copied."""
     out.print(text, markup=False, soft_wrap=True)
 
 
 def tell(text: str) -> None:
-    """The same beside the output."""
+    """The same on the error stream, beside the output."""
     err.print(text, markup=False, soft_wrap=True)
 
 
@@ -59,7 +59,7 @@ def stoppable() -> Iterator[Callable[[], bool]]:
             print("bdr: left at once; the last checkpoint is kept", file=sys.stderr)
             raise SystemExit(130)  # typer would take a KeyboardInterrupt for itself
         asked.append(number)
-        below = "\n" if sys.stderr.isatty() else ""  # the bar, and ^C behind it
+        below = "\n" if sys.stderr.isatty() else ""  # below the bar, and the ^C behind it
         print(f"{below}stopping after this step, and saving ... (once more to leave at once)", file=sys.stderr)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -72,7 +72,7 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def needs_a_reader(go_on: Callable[[], str]) -> Iterator[None]:
-    """Inside, output that nobody reads any more (`| head -1`) ends what is done, in a sentence."""
+    """Inside, output that nobody reads any more (`| head -1`) ends the work with a sentence that says how to go on."""
     try:
         yield
     except BrokenPipeError:
@@ -80,28 +80,28 @@ def needs_a_reader(go_on: Callable[[], str]) -> Iterator[None]:
 
 
 def print_comparison(comparison: Comparison, title: str = "Comparison") -> None:
-    """A table a protocol."""
-    from bdr import report  # which is slow to import, and not for every command
+    """Print one table for each protocol."""
+    from bdr import report  # slow to import, and not needed by every command
 
     print_sheets(report.comparison_sheets(comparison, title))
 
 
 def print_sheets(sheets: Sequence[Sheet]) -> None:
-    """Tables that are read together, uncropped, since a number without its end is another; the notes of the last below.
+    """Print tables that belong together, uncropped, since a number cut short is another; below, the notes of the last.
 
-    Not as captions, which would be as narrow as the last table.
+    The notes are not captions, because those would be as narrow as the last table.
     """
     from bdr.report import as_rich_tables
 
     for table in as_rich_tables([replace(sheet, notes=[]) for sheet in sheets], out.width):
         out.print(table, crop=False)
     for note in sheets[-1].notes:
-        say(fill(note, out.width, break_long_words=False, break_on_hyphens=False))  # a path is whole, however long
+        say(fill(note, out.width, break_long_words=False, break_on_hyphens=False))  # a path stays whole, however long
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Where runs go, how many of them at a time, for how long, and whether to start what cannot end by then."""
+    """Where runs go, how many train at a time, until when, and whether to start only those that can end by then."""
 
     runs: Path
     jobs: int | None
@@ -115,7 +115,7 @@ class Conditions:
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How a command goes about it that may only look, and print in one form or another."""
+    """Options of commands that may only check or plan instead of training, and that print in several forms."""
 
     check: bool = False
     dry_run: bool = False
@@ -124,7 +124,7 @@ class Manner:
 
     @property
     def form(self) -> str | None:
-        """The option that asks for another form than that of a terminal."""
+        """The option that asks for another form than the terminal's; None if there is none."""
         return "--json" if self.as_json else "--markdown" if self.markdown else None
 
     def refuse_contradictions(self) -> None:
@@ -134,7 +134,7 @@ class Manner:
             raise UsageError("--json and --markdown exclude each other: use one of them")
 
     def refuse_mixed_output(self, missing: int, instead: str) -> None:
-        """What runs say of themselves is neither JSON nor Markdown."""
+        """Refuse to train missing runs while printing JSON or Markdown: the display of runs is neither."""
         if self.form:
             raise UsageError(
                 f"{missing} runs are missing, and their display would be mixed with the output of {self.form}: run "

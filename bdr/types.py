@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Classes [old, seen) arrive. Ids are in order of arrival: labels are remapped once, when data is loaded."""
+    """One phase: classes [old, seen) arrive. Ids are in order of arrival; labels are remapped once, on loading data."""
 
     index: int
     old: int
@@ -28,7 +28,7 @@ class Phase:
 
 
 class ImageShape(NamedTuple):
-    """What images a network is to be made for."""
+    """The shape of the images that a network is built for."""
 
     channels: int = 3
     height: int = 32
@@ -36,41 +36,41 @@ class ImageShape(NamedTuple):
 
 
 class Clock(NamedTuple):
-    """Where a stage stands, on the device: a Python number would be frozen into a captured graph."""
+    """How far a stage has come, as tensors on the device: a Python number would be frozen into a captured graph."""
 
     epoch: Tensor
     step: Tensor
-    steps: Tensor  # of an epoch
-    epochs: Tensor | float = math.inf  # of the stage; a clock of one's own need not end
+    steps: Tensor  # in an epoch
+    epochs: Tensor | float = math.inf  # in the stage; a clock that is made by hand need not have an end
 
 
 class Batch(NamedTuple):
-    """What a method sees of the data."""
+    """A batch of training images, as a method gets it."""
 
     x: Tensor  # (B, C, H, W) augmented, normalised, on the device
     y: Tensor  # (B,) ids, or (B, K) the pure mixture after mix-up
-    rows: Tensor  # (B,) image ids, for memories of single images
+    rows: Tensor  # (B,) image ids, for state that is kept per image
     clock: Clock
     views: tuple[Tensor, ...] = ()  # further views, for plug-ins only
 
 
 class Outputs(NamedTuple):
-    """What a network says of a batch."""
+    """What a network returns for a batch."""
 
     logits: Tensor  # (B, K)
-    features: Tensor  # (B, D), before any normalisation; of several experts, those of each at unit length, in a row
+    features: Tensor  # (B, D), not normalised; with several experts, those of each at unit length, side by side
     scale: Tensor | float = 1.0  # logits / scale are cosines under a cosine head
     maps: tuple[Tensor, ...] = ()  # feature maps of the stages of the backbone, before their last ReLU
     experts: Tensor | None = None  # (E, B, K)
-    nearness: Tensor | None = None  # (B,) cosines of what an image asks for with the keys of the prompts it gets
+    nearness: Tensor | None = None  # (B,) cosines of an image's query with the keys of its prompts, added
 
     def shift(self, offset: Tensor) -> Outputs:
-        """The same outputs with an offset a class on the logits, and on those of every expert."""
+        """The same outputs with an offset for each class added to the logits, and to those of every expert."""
         experts = None if self.experts is None else self.experts + offset
         return self._replace(logits=self.logits + offset, experts=experts)
 
 
-Classify = Callable[[Outputs, Tensor], Tensor]  # (outputs, targets) -> (B,), one loss a sample
+Classify = Callable[[Outputs, Tensor], Tensor]  # (outputs, targets) -> (B,), one loss per sample
 
 
 OPTIMIZERS = ("sgd", "adamw")
@@ -78,7 +78,7 @@ OPTIMIZERS = ("sgd", "adamw")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One optimisation inside a phase. Methods of several stages declare them; the engine alone loops."""
+    """One optimisation within a phase. A method with several stages only declares them; the engine runs them."""
 
     name: str = "main"
     epochs: int = 160
@@ -92,15 +92,15 @@ class Stage:
     drop: float = 0.1  # the learning rate is multiplied by this at each of the drops
     floor: float = 0.0  # the learning rate that a cosine ends at
     warmup: int = 0  # epochs in which the learning rate rises
-    warmup_lr: float | None = None  # from where; None: by as much in the first of these epochs as in the others
+    warmup_lr: float | None = None  # the rate in the first of these; None: lr / warmup, so that all add as much
     clip: float | None = None
     draw: str = "all"  # which images: "all" | "rarest" | "uniform" | "memory" | "held" | "fresh", see data/pool.py
-    repeat: int = 1  # how often an image stands in an epoch; the epoch stays as long, with fewer different images
+    repeat: int = 1  # how often an image appears in an epoch; the epoch stays as long, so it has fewer different images
     train: tuple[str, ...] = ()  # exactly these parameters move; () = what requires_grad says after begin
     loss: str = "loss"  # which of the method's objectives
-    alternate: Stage | None = None  # a second optimisation, an epoch of it after each of this one, without plug-ins
+    alternate: Stage | None = None  # a second optimisation, without plug-ins: one epoch after each epoch of this stage
 
 
 def has_name(parameter: str, wanted: str) -> bool:
-    """What a stage says that it trains is the full name of the parameter, or of a part that it belongs to."""
+    """Whether `wanted` is the full name of the parameter, or of a part that contains it."""
     return parameter == wanted or parameter.startswith(f"{wanted}.")

@@ -14,7 +14,7 @@ from bdr.fusing import fused
 Formula = Literal["corrected", "released", "anchored"]
 FORMULAS: tuple[Formula, ...] = get_args(Formula)
 SMALLEST_SPREAD = 1e-12  # images of a class may all be alike, and 1/0 must never get through
-RANK_APART, NEVER = 2**32, 2**62  # places in a batch: more than a rank has images, and after all of them
+RANK_APART, NEVER = 2**32, 2**62  # places: from rank to rank, more than a rank has images; and after all of them
 
 
 def memberships(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
@@ -43,9 +43,9 @@ def compensation(spread: Tensor) -> Tensor:
 
 
 def typical_where_unknown(spread: Tensor, count: Tensor) -> Tensor:
-    """A class with a single image has no spread of its own: it gets the mean of the others'.
+    """The spreads, with the mean of the others for every class with a single image, which has no spread of its own.
 
-    Left at zero, its omega would be one and that of all other classes nothing.
+    With a spread of zero, its omega would be one and that of every other class zero.
     """
     known = (count > 1).to(spread.dtype)
     typical = (spread * known).sum() / known.sum().clamp(min=1)
@@ -58,9 +58,9 @@ def mix(share: float, psi: Tensor, omega: Tensor) -> Tensor:
 
 
 def last_to_appear(member: Tensor, across_ranks: bool) -> Tensor:
-    """(1,) the class whose first sample comes last in the batch; those of a rank come after those of all before it."""
+    """(1,) the class whose first sample comes last in the batch; samples of a rank follow those of all lower ranks."""
     places = rank() * RANK_APART + torch.arange(len(member), device=member.device)[:, None]
-    first = F.pad(torch.where(member > 0, places, NEVER), (0, 0, 0, 1), value=NEVER).amin(0)  # a rank may have none
+    first = F.pad(torch.where(member > 0, places, NEVER), (0, 0, 0, 1), value=NEVER).amin(0)  # a rank may be empty
     first = least(first, across_ranks)
     return torch.where(first < NEVER, first, -1).argmax(0, keepdim=True)
 
@@ -72,7 +72,7 @@ def centred(pi: Tensor, tau: float, formula: Formula) -> Tensor:
 
 
 class Statistics(NamedTuple):
-    """What moves with every batch."""
+    """The statistics that change with every batch."""
 
     mean: Tensor  # (K, D) running class means of the features
     spread: Tensor  # (K,) running mean squared distance to the class mean
@@ -101,7 +101,7 @@ def moved(
     keep = count / (count + here)
     mean = keep[:, None] * mean + summed(member.T @ features, across_ranks) / (count + here)[:, None]
     spread = moved_spread(features, y, member, here, keep, mean, spread, formula, across_ranks)
-    finite = mean.isfinite().all() & spread.isfinite().all()  # one image that is not spoils both, and on all ranks
+    finite = mean.isfinite().all() & spread.isfinite().all()  # one image that is not finite spoils both, on all ranks
     pi = mix(m_prime, frequency(count), compensation(spread))
     if formula == "anchored":
         offset = centred(beta * initial + (1 - beta) * pi, tau, formula)
@@ -124,8 +124,8 @@ def moved_spread(
 ) -> Tensor:
     total = summed((member * squared_distances(features, mean, y)).sum(0), across_ranks)
     in_batch = total / here.clamp(min=SMALLEST_SPREAD)
-    if formula == "released" and y.dim() == 1:  # its code's slip: every class moves at the pace of a single one
+    if formula == "released" and y.dim() == 1:  # a slip in the released code: all classes move at the pace of one
         keep = keep.gather(0, last_to_appear(member, across_ranks))
-    # One sample tells nothing of a spread; a mixed batch has soft counts, so the bound lies between one and two.
+    # One sample says nothing about a spread; a mixed batch has soft counts, so the bound lies between one and two.
     fewest = 0.0 if formula == "anchored" else 1.5
     return torch.where(here > fewest, keep * spread + (1 - keep) * in_batch, spread)

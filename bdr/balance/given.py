@@ -1,4 +1,4 @@
-"""What the module cannot begin or go on with, said in its own words: what was given, what is expected."""
+"""Refusals of what the module cannot begin or go on with: they say what was given and what is expected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def refuse_numbers(tau: float, **shares: float) -> None:
-    """Settings that are no numbers, or too small or large."""
+    """Refuse settings that are not numbers, or are too small or too large."""
     for name, value in {**shares, "tau": tau}.items():
         if isinstance(value, str):
             raise TypeError(
@@ -22,7 +22,7 @@ def refuse_numbers(tau: float, **shares: float) -> None:
 
 
 def unfit(labels: Tensor, features: Tensor) -> Exception | None:
-    """Why `begin` cannot begin with these: a sentence of ours is found sooner than one of torch, three calls deeper."""
+    """The error that says why `begin` cannot take these, or None: clearer than one of torch, three calls deeper."""
     if refusal := no_tensor(labels=labels, features=features):
         return refusal
     if features.dim() != 2:
@@ -58,7 +58,7 @@ def without_images(empty: list[int], classes: int) -> ValueError:
 
 
 def classes_of(labels: Tensor, classes: int | None) -> int:
-    """How many classes there are, once the labels are known to be among them."""
+    """The number of classes; labels that are not among them are refused."""
     if len(labels) == 0:
         raise ValueError("there are no labels and features: a phase begins with at least one image of every class")
     if labels.dim() == 2:
@@ -88,7 +88,7 @@ def refuse_no_ids(name: str, ids: Tensor) -> None:
 
 
 def refuse_logits(logits: Tensor, features: Tensor, classes: int) -> None:
-    """Logits that would broadcast in silence, or fail after the statistics have moved."""
+    """Refuse logits that would broadcast silently, or fail after the statistics have moved."""
     batch = len(logits)
     if logits.shape != (batch, classes):
         raise ValueError(
@@ -101,7 +101,7 @@ def refuse_logits(logits: Tensor, features: Tensor, classes: int) -> None:
 
 
 def refuse_batch(features: Tensor, targets: Tensor, classes: int, dim: int) -> None:
-    """Shapes that would broadcast in silence; ids that are no classes."""
+    """Refuse shapes that would broadcast silently, and ids that are no classes."""
     if classes == 0:
         raise ValueError(
             "no batch can be observed before begin(labels, features); a first phase has nothing to balance, so leave "
@@ -123,7 +123,7 @@ def refuse_batch(features: Tensor, targets: Tensor, classes: int, dim: int) -> N
 
 
 def refuse_negative(mixtures: Tensor, classes: int) -> None:
-    """Logits, or logarithms of shares: counts of classes would shrink by them."""
+    """Refuse negative shares, as of logits or logarithms given instead: they would reduce the counts of classes."""
     if bool((mixtures < 0).any()):
         raise ValueError(
             f"targets are {tuple(mixtures.shape)}, from {float(mixtures.min()):g} on: mixtures (B, {classes}) have "
@@ -132,7 +132,7 @@ def refuse_negative(mixtures: Tensor, classes: int) -> None:
 
 
 def refuse_strangers(ids: Tensor, classes: int) -> None:
-    """Ids that are no classes, -100 among them."""
+    """Refuse ids that are no classes, -100 among them."""
     least, most = int(ids.min()), int(ids.max())
     if least < 0 or most >= classes:
         raise ValueError(

@@ -41,13 +41,15 @@ DRIFTS = (
 
 
 def precisely(features: Tensor) -> torch.autocast:
-    """Statistics as they are typed: autocast would sum a class in half precision, and 500 images overflow that."""
+    """Autocast off: it would sum the features of a class in half precision, which 500 images overflow."""
     return torch.autocast(features.device.type, enabled=False)
 
 
 def overwrite(statistics: list[Tensor], values: list[Tensor]) -> None:
-    """All in one kernel; compiled code gets a copy each: of a grouped one, Inductor writes spreads that offsets are yet
-    to be computed from."""
+    """Copy the values into the statistics in place, all in one kernel; in compiled code, one after the other.
+
+    From a grouped copy, Inductor makes code that overwrites spreads from which offsets have still to be computed.
+    """
     if not torch.compiler.is_compiling():
         torch._foreach_copy_(statistics, values)
         return
@@ -86,21 +88,21 @@ class BDR(nn.Module):
         self.reserve(0, 0)
 
     def reserve(self, classes: int, dim: int, dtype: torch.dtype = torch.float32) -> None:
-        """Room for the statistics of so many classes; all of it is filled by `begin`, or by loading a state."""
+        """Make room for the statistics of so many classes; `begin`, or loading a state, fills all of it."""
         like = (self.mean if "mean" in self._buffers else torch.zeros(0)).to(dtype)
         for name in ("count", "spread", "initial", "offset"):
             self.register_buffer(name, like.new_zeros(classes))
         self.register_buffer("mean", like.new_zeros(classes, dim))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Makes room first: a state may hold more classes than this module has seen, and be of another precision."""
+        """Make room first: a state may hold more classes than this module has seen, and have another precision."""
         if (mean := state_dict.get(f"{prefix}mean")) is not None:
             classes, dim = mean.shape
             self.reserve(classes, dim, torch.promote_types(mean.dtype, torch.float32))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> BDR:
-        """Moves to other devices with a model, and keeps its precision where the model is cast to a lower one."""
+        """Move to another device with the model, but keep the precision of the statistics when the model is cast."""
 
         def precise(statistic: Tensor) -> Tensor:
             given = fn(statistic)
@@ -116,10 +118,10 @@ class BDR(nn.Module):
     def classes(self) -> int:
         return len(self.count)
 
-    @torch.inference_mode(False)  # features may come from there, but buffers that are made there could never move
+    @torch.inference_mode(False)  # features may come from it, but buffers that are made in it could never change
     @torch.no_grad()
     def begin(self, labels: Tensor, features: Tensor, classes: int | None = None) -> None:
-        """Starts a phase from the labels (N,) and features (N, D) of its training images, old exemplars included.
+        """Start a phase from the labels (N,) and features (N, D) of its training images, old exemplars included.
 
         With `across_ranks` each rank gives its own share of them.
         """
@@ -141,7 +143,10 @@ class BDR(nn.Module):
             self.offset = centred(self.initial, self.tau, self.formula)
 
     def of_all_ranks(self, labels: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Refuses on every rank what one of them cannot begin with: the others would wait for it for ever."""
+        """The labels and features of all ranks, or of this one alone without `across_ranks`.
+
+        What one rank cannot begin with is refused on every rank: the others would wait for it for ever.
+        """
         refusal = unfit(labels, features)
         for refused in told_by_all(refusal) if self.across_ranks else [refusal]:
             if refused is not None:
@@ -154,9 +159,9 @@ class BDR(nn.Module):
 
     @torch.no_grad()
     def observe(self, features: Tensor, y: Tensor) -> None:
-        """Moves mean, spread and offset by one batch, in place; one that is not finite moves nothing.
+        """Update mean, spread and offset by one batch, in place; a batch that is not finite changes nothing.
 
-        Loss scaling in half precision skips such steps and goes on, and statistics that took them in never recover.
+        Loss scaling in half precision skips such steps and goes on; statistics that took one in would never recover.
         """
         refuse_batch(features, y, *self.mean.shape)
         features, y = features.detach().to(self.mean.dtype), y.long() if y.dim() == 1 else y
@@ -167,7 +172,7 @@ class BDR(nn.Module):
         overwrite([self.mean, self.spread, self.offset], list(after))
 
     def forward(self, logits: Tensor, features: Tensor, y: Tensor) -> Tensor:
-        """Observes the batch, then returns its balanced logits; plain logits in eval mode and before any `begin`."""
+        """Observe the batch and return its balanced logits; in eval mode and before any `begin`, the plain logits."""
         if not self.training:
             return logits
         if self.classes == 0:

@@ -1,4 +1,4 @@
-"""Several processes that train together (ranks), so that each has the statistics of the images of all."""
+"""Several processes that train together (ranks): each gets the statistics of the images of all of them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ T = TypeVar("T")
 
 
 def ranks() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this one is."""
+    """The number of this process among them."""
     return dist.get_rank() if ranks() > 1 else 0
 
 
 def summed(part: Tensor, across_ranks: bool) -> Tensor:
-    """The sum of the parts of all ranks; batches need not be of one size for it, and no host waits for it."""
+    """The sum of the parts, over all ranks if asked for; batches may differ in size, and the host does not wait."""
     if across_ranks and ranks() > 1:
         dist.all_reduce(part)
     return part
 
 
 def least(part: Tensor, across_ranks: bool) -> Tensor:
-    """The least of the parts of all ranks, place by place."""
+    """The least values of the parts, place by place, over all ranks if asked for."""
     if across_ranks and ranks() > 1:
         dist.all_reduce(part, op=dist.ReduceOp.MIN)
     return part
 
 
 def told_by_all(fact: T) -> list[T]:
-    """What every rank says, by rank."""
+    """The fact of every rank, in the order of the ranks."""
     facts = [fact] * ranks()
     if ranks() > 1:
         dist.all_gather_object(facts, fact)
@@ -45,7 +45,7 @@ def told_by_all(fact: T) -> list[T]:
 
 
 def gathered(labels: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """The labels and features of all ranks, one after the other; refused by all of them if they do not fit together."""
+    """The labels and features of all ranks, one after the other; refused on every rank if they do not fit together."""
     if ranks() == 1:
         return labels, features
     kinds = told_by_all(f"labels {kind_of(labels)} and features {kind_of(features)}")

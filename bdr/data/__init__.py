@@ -1,6 +1,6 @@
 """The data sets, by name.
 
-The table is made on first use: it brings torch and numpy with it, which listing and downloading data do without.
+The table is made on first use, because it imports torch and numpy, which listing and downloading data do without.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arrays of a user's own: checked before anything is trained on them, and brought to one form."""
+"""The user's own arrays, checked before anything is trained on them and brought to one form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bdr.errors import UsageError
 
 
 def checked_images(part: str, x: ArrayLike, y: ArrayLike) -> Images:
-    """Checked images of one part, "train" or "test"."""
+    """The images of one part, "train" or "test", checked and brought to one form."""
     pixels, labels = as_bytes(part, channels_last(part, as_array(f"{part}_x", x))), as_array(f"{part}_y", y)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise UsageError(f"{part}_y has shape {labels.shape} and type {labels.dtype}; labels are integers, one each")
@@ -24,7 +24,7 @@ def checked_images(part: str, x: ArrayLike, y: ArrayLike) -> Images:
 
 
 def check_data_set(data: DataSet) -> None:
-    """One that was put together by hand is as the engine takes it."""
+    """Check that a data set that was put together by hand has the form that the engine takes."""
     for part, images in (("train", data.train), ("test", data.test)):
         pixels, labels = images.pixels, images.labels
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1:] != data.train.pixels.shape[1:]:
@@ -55,7 +55,7 @@ def as_array(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def channels_last(part: str, x: np.ndarray) -> np.ndarray:
-    """(N, H, W, C) from that, from (N, H, W) or from (N, C, H, W)."""
+    """Images as (N, H, W, C), given in that form, as (N, H, W) or as (N, C, H, W)."""
     if x.ndim == 3:
         return x[..., None]
     last, first = (x.ndim == 4 and x.shape[axis] in (1, 3) for axis in (3, 1))
@@ -66,7 +66,7 @@ def channels_last(part: str, x: np.ndarray) -> np.ndarray:
 
 
 def as_bytes(part: str, x: np.ndarray) -> np.ndarray:
-    """uint8 as it is; floats in [0, 1] scaled to it."""
+    """Pixels as uint8: such arrays are kept as they are, and floats in [0, 1] are scaled."""
     if x.dtype == np.uint8:
         return np.ascontiguousarray(x)
     if x.dtype.kind != "f":
@@ -82,7 +82,7 @@ def as_bytes(part: str, x: np.ndarray) -> np.ndarray:
 
 
 def checked_names(train: Images, test: Images, classes: Sequence[str] | None) -> tuple[str, ...]:
-    """Class names, by label: training labels are 0..K-1 without a gap, and the test has no others."""
+    """Class names, by label. Training labels must be 0..K-1 without a gap, and test labels must be among them."""
     present = np.unique(train.labels)
     gaps = np.flatnonzero(present != np.arange(len(present)))
     if gaps.size:
@@ -98,7 +98,7 @@ def checked_names(train: Images, test: Images, classes: Sequence[str] | None) ->
 
 
 def checked_statistics(name: str, values: Sequence[float], train: Images) -> tuple[float, ...]:
-    """One finite number a channel; a spread is above zero."""
+    """A mean or std, checked: one finite number for each channel, and a std above zero."""
     channels = train.pixels.shape[3]
     numbers = tuple(float(value) for value in values)
     if len(numbers) != channels or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
@@ -108,7 +108,7 @@ def checked_statistics(name: str, values: Sequence[float], train: Images) -> tup
 
 
 def measure(pixels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and spread of each channel; a channel that never changes gets the spread 1, for it will be divided by."""
+    """Mean and std of each channel; a channel that never changes gets the std 1, since pixels are divided by it."""
     count = pixels[..., 0].size
     total, squares = sums(pixels)
     mean = total / count / 255
@@ -118,7 +118,7 @@ def measure(pixels: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def sums(pixels: np.ndarray, rows: int = 1024) -> np.ndarray:
-    """(2, channels) of all bytes and of their squares, exact; over the images first, which is quickest."""
+    """(2, channels): exact sums of all bytes and of their squares; over the images first, which is quickest."""
     total = np.zeros((2, *pixels.shape[1:]), np.int64)
     for start in range(0, len(pixels), rows):  # all at once would take four times their memory
         block = pixels[start : start + rows].astype(np.int32)

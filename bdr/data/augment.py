@@ -1,7 +1,7 @@
-"""Augmentation of whole batches on the device, with a draw of its own for every sample.
+"""Augmentation of whole batches on the device, with a separate draw for each sample.
 
-The draws are made apart from the work (`draw`, then `apply`), so that eager, compiled and captured steps see the same
-images. Cropping, mirroring and padding are one gather from the store of images: no padded copy is ever made.
+Draws are made apart from their application (`draw`, then `apply`), so that eager, compiled and captured steps see the
+same images. Cropping, mirroring and padding are one gather from the store of images: no padded copy is ever made.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bdr.data.randaugment import Chosen, choose, randaugmented
 
 
 class Draws(NamedTuple):
-    """One row a sample: where the crop starts, whether it is mirrored, how bright it is; tone and angle, if drawn."""
+    """One row per sample: where the crop starts, whether it is mirrored, how bright it is; tone and angle, if drawn."""
 
     top: Tensor  # (B,) int64 in [0, 2 pad]
     left: Tensor  # (B,) int64 in [0, 2 pad]
@@ -26,11 +26,11 @@ class Draws(NamedTuple):
     added: Tensor | None = None  # (B,) float32 in [-additive, additive]
     contrast: Tensor | None = None  # (B,) float32 in [1 - contrast, 1 + contrast]
     angle: Tensor | None = None  # (B,) float32 in [-rotation, rotation], degrees
-    operation: Tensor | None = None  # (B, 2) int64, which of RandAugment's
+    operation: Tensor | None = None  # (B, 2) int64, numbers of RandAugment's operations
     level: Tensor | None = None  # (B, 2) float32 in [-10, 10]
 
     def columns(self) -> tuple[Tensor, ...]:
-        """Those that are drawn."""
+        """The fields that are drawn."""
         return tuple(column for column in self if column is not None)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Draws:
@@ -45,10 +45,10 @@ class Draws(NamedTuple):
 class Augment:
     """Pad by `pad` and crop back, mirror with probability one half, multiply the brightness.
 
-    With `additive` or `contrast` an image keeps its tone, or has its brightness moved, or its contrast stretched around
-    the mean of each channel: one of these, all equally likely. The share `uncropped` is not shifted by a crop.
-    `randaugment` is the mean magnitude, of 10, of RandAugment's operations, and `randaugment_std` how it varies.
-    Last of all an image is turned by up to `rotation` degrees either way, and its corners are left black.
+    With `additive` or `contrast`, an image keeps its tone, or its brightness is moved, or its contrast is stretched
+    around the mean of each channel: one of these, all equally likely. A share `uncropped` of the images is not shifted
+    by a crop. `randaugment` is the mean magnitude, out of 10, of RandAugment's operations, and `randaugment_std` its
+    std. Last of all, an image is turned by up to `rotation` degrees either way, and its corners are left black.
     """
 
     pad: int = 4
@@ -103,7 +103,7 @@ class Augment:
         return Draws(centre, centre, still, torch.ones(count, device=device))
 
     def apply(self, pixels: Tensor, rows: Tensor, draws: Draws, mean: Tensor, std: Tensor) -> Tensor:
-        """Rows of the (N, H, W, C) uint8 store, as a normalised (B, C, H, W) float batch in channels-last memory."""
+        """Rows of the (N, H, W, C) uint8 store, augmented, as a normalised (B, C, H, W) float batch, channels last."""
         height, width = pixels.shape[1:3]
         y = torch.arange(height, device=pixels.device) + (draws.top - self.pad)[:, None]  # (B, H)
         x = torch.arange(width, device=pixels.device).expand(len(rows), width)
@@ -122,7 +122,7 @@ class Augment:
 
 
 def toned(crop: Tensor, draws: Draws, mean: Tensor) -> Tensor:
-    """Crops (B, H, W, C) in [0, 1] of images with this mean (B, 1, 1, C), in the tones that are drawn."""
+    """Crops (B, H, W, C) in [0, 1], of images with this mean (B, 1, 1, C), with the contrast and brightness drawn."""
     if draws.contrast is not None:
         crop = (crop - mean) * draws.contrast[:, None, None, None] + mean
     if draws.added is not None:
@@ -131,7 +131,7 @@ def toned(crop: Tensor, draws: Draws, mean: Tensor) -> Tensor:
 
 
 def turned(crop: Tensor, angle: Tensor) -> Tensor:
-    """Crops (B, H, W, C) turned around their middle by degrees (B,): nearest pixels, black where there is none."""
+    """Crops (B, H, W, C) turned around their middle by degrees (B,): nearest pixels, black where there are none."""
     (height, width), radians = crop.shape[1:3], torch.deg2rad(angle)[:, None, None]
     down = torch.arange(height, device=crop.device)[:, None] - (height - 1) / 2
     right = torch.arange(width, device=crop.device) - (width - 1) / 2

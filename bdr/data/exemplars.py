@@ -1,6 +1,6 @@
-"""Exemplars by what stays the same when a data set grows: a file's name, or a place in its class, and the pixels.
+"""Exemplars, named by what stays the same when a data set grows: a file's name, or a place in its class, and pixels.
 
-Rows are numbers of one store of images; in the store of a larger data set the same images have other numbers.
+Rows are numbers within one store of images; in the store of a larger data set, the same images have other numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bdr.data.store import Store
 
 
 class Kept(NamedTuple):
-    """One exemplar, told without its row."""
+    """One exemplar, described without its row."""
 
     name: str | None  # of its file
     place: int  # among the training images of its class
@@ -27,10 +27,10 @@ class Kept(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Exemplars in another store of images."""
+    """What a search for exemplars in another store of images has found."""
 
     rows: list[list[int]]  # of each class, best first; those that were not found are left out
-    missing: list[tuple[int, Kept]]  # class and exemplar
+    missing: list[tuple[int, Kept]]  # each a class and an exemplar
     altered: list[tuple[int, Kept]]  # files of the same name with other pixels
 
 
@@ -40,7 +40,7 @@ def checksums(store: Store, rows: Tensor) -> list[str]:
 
 
 def checksums_of_classes(store: Store, classes: int) -> list[str]:
-    """Of all images of each of the first classes, in their order."""
+    """For each of the first classes, one checksum of all its images, in their order."""
     return [
         hashlib.sha256(store.pixels[store.of_classes(k, k + 1)].cpu().numpy().tobytes()).hexdigest()[:12]
         for k in range(classes)
@@ -48,7 +48,7 @@ def checksums_of_classes(store: Store, classes: int) -> list[str]:
 
 
 def tell(store: Store, exemplars: Sequence[Sequence[int]]) -> list[list[Kept]]:
-    """The exemplars of each class, as they can be found again."""
+    """Describe the exemplars of each class in such a way that `find` finds them again."""
     told = []
     for label, rows in enumerate(exemplars):
         mine = store.of_classes(label, label + 1)
@@ -60,7 +60,7 @@ def tell(store: Store, exemplars: Sequence[Sequence[int]]) -> list[list[Kept]]:
 
 
 def find(store: Store, told: Sequence[Sequence[Kept]]) -> Found:
-    """The rows of exemplars in a store whose first classes are theirs."""
+    """Look for exemplars in a store whose first classes are those of the exemplars."""
     found = Found([], [], [])
     for label, kept in enumerate(told):
         there = ClassImages(store, label)
@@ -72,13 +72,13 @@ def find(store: Store, told: Sequence[Sequence[Kept]]) -> Found:
 
 
 def count_alike(store: Store, told: Sequence[Sequence[Kept]]) -> int:
-    """How many of these are in a store by their very pixels: a file of the same name may be another image."""
+    """How many exemplars are in a store, by their pixels alone: a file of the same name may be another image."""
     sums = [set(checksums(store, store.of_classes(label, label + 1))) for label in range(len(told))]
     return sum(each.pixels in there for there, kept in zip(sums, told, strict=True) for each in kept)
 
 
 class ClassImages:
-    """The images of one class, looked up by name first, by place if the pixels agree, and by pixels alone at last."""
+    """The images of one class, looked up by name first, then by place if the pixels agree, at last by pixels alone."""
 
     def __init__(self, store: Store, label: int) -> None:
         self.rows = store.of_classes(label, label + 1)

@@ -25,7 +25,7 @@ PAUSE = 2.0  # seconds before the second attempt, twice as long before each furt
 TIMEOUT = 30.0  # seconds without a byte
 BLOCK = 1 << 18
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all if the server says
+Progress = Callable[[int, int | None], None]  # bytes so far, and bytes in all if the server says so
 
 
 class Interrupted(Exception):
@@ -39,13 +39,13 @@ def verify(name: str, root: str | os.PathLike[str]) -> list[tuple[str, str]]:
 
 
 def fetch(name: str, root: str | os.PathLike[str], url: str | None = None, progress: Progress | None = None) -> str:
-    """Downloads and unpacks a data set into `root`: "fetched", or "already there" when a good copy is."""
+    """Download and unpack a data set into `root`; return "fetched", or "already there" if there is a good copy."""
     data, part = published(name), Path(root) / (published(name).archive + ".part")
     if complete(name, root):
         return "already there"
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
-        if state(part, data.md5) != "ok":  # it is, when an earlier try had no room to unpack
+        if state(part, data.md5) != "ok":  # "ok" if an earlier try had no room to unpack
             download(url or data.url, part, progress or (lambda done, total: None))
         check_archive(url or data.url, part, data)
         unpack(part, folder_of(name, root), data)
@@ -75,7 +75,7 @@ def md5_of_file(path: Path) -> str:
 
 
 def download(url: str, part: Path, progress: Progress) -> None:
-    """Fills the part file, going on where an earlier attempt broke off."""
+    """Fill the part file, going on where an earlier attempt broke off."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return receive(url, part, progress)
@@ -90,7 +90,7 @@ def download(url: str, part: Path, progress: Progress) -> None:
 
 
 def receive(url: str, part: Path, progress: Progress) -> None:
-    """One attempt: asks for the bytes that are not there yet and appends them."""
+    """Make one attempt: ask for the bytes that are not there yet and append them."""
     have = part.stat().st_size if part.exists() else 0
     response = connect(url, have)
     if response is None:  # the server has nothing after what we have
@@ -110,7 +110,7 @@ def receive(url: str, part: Path, progress: Progress) -> None:
 
 
 def connect(url: str, have: int) -> Any:
-    """The open response, or None when the part file is as long as the server's."""
+    """The open response, or None if the part file is already as long as the server's."""
     headers = {"User-Agent": "bdr"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
         return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
@@ -134,7 +134,7 @@ def whole_length(problem: urllib.error.HTTPError) -> int | None:
 
 
 def refused(url: str, problem: urllib.error.HTTPError) -> Exception:
-    """A server that is busy may be asked again; one that says no may not."""
+    """The error to raise: another attempt may follow if the server is busy, but not if it refuses."""
     said = f"the server answers {problem.code} {problem.reason}"
     if problem.code in (408, 429) or problem.code >= 500:
         return Interrupted(said)
@@ -142,7 +142,7 @@ def refused(url: str, problem: urllib.error.HTTPError) -> Exception:
 
 
 def start_of(response: Any, have: int) -> int:
-    """The place of the first byte that comes: 0 from a server that ignored the range."""
+    """The position of the first byte that the server sends: 0 if it ignored the range."""
     if response.status != http.HTTPStatus.PARTIAL_CONTENT:
         return 0
     said = response.headers.get("Content-Range") or ""
@@ -159,7 +159,7 @@ def next_block(response: Any) -> bytes:
 
 
 def check_archive(url: str, part: Path, data: Published) -> None:
-    """Removes a download that is not the published archive: there is nothing in it to go on from."""
+    """Remove and refuse a download that is not the published archive: no later attempt could go on from it."""
     given, size = md5_of_file(part), part.stat().st_size
     if given != data.md5:
         part.unlink()
@@ -170,7 +170,7 @@ def check_archive(url: str, part: Path, data: Published) -> None:
 
 
 def unpack(archive: Path, folder: Path, data: Published) -> None:
-    """The expected files and no others, checked before they take the place of anything."""
+    """Unpack the expected files and no others, and check them before they replace anything."""
     with tempfile.TemporaryDirectory(prefix=".unpack-", dir=archive.parent) as staging:
         extract(archive, Path(staging), data)
         fresh = Path(staging) / data.folder
@@ -183,7 +183,7 @@ def unpack(archive: Path, folder: Path, data: Published) -> None:
 
 
 def extract(archive: Path, staging: Path, data: Published) -> None:
-    """Plain files whose names are expected; links, devices and all other names are left in the archive."""
+    """Extract plain files whose names are expected; links, devices and all other names are left in the archive."""
     wanted = {f"{data.folder}/{file}" for file in data.files}
     try:
         with tarfile.open(archive) as tar:
@@ -195,7 +195,7 @@ def extract(archive: Path, staging: Path, data: Published) -> None:
 
 
 def copy_out(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """The bytes alone: no owner, no rights. (`extract` is told so by a filter, which Python has since 3.11.4 only.)"""
+    """Copy the bytes alone: no owner, no rights. (`extract` needs a filter for that, which came with Python 3.11.4.)"""
     target.parent.mkdir(parents=True, exist_ok=True)
     source = tar.extractfile(member)
     assert source is not None  # a plain file has bytes

@@ -11,17 +11,17 @@ from bdr.data.augment import Augment
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """(N, H, W, C) uint8 pixels and (N,) int64 labels as the data set numbers them; names where images have some."""
+    """(N, H, W, C) uint8 pixels and (N,) int64 labels as the data set numbers them; file names if images have them."""
 
     pixels: np.ndarray
     labels: np.ndarray
-    names: np.ndarray | None = None  # (N,) of files, unique within a class: what a row is found by in later data
+    names: np.ndarray | None = None  # (N,) of files, unique within a class: they find a row again in later data
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def where(self, chosen: np.ndarray) -> Images:
-        """Those of a mask (N,), in their order."""
+        """The images chosen by a mask (N,), in their order."""
         names = None if self.names is None else self.names[chosen]
         return Images(self.pixels[chosen], self.labels[chosen], names)
 
@@ -38,5 +38,5 @@ class DataSet:
     std: tuple[float, ...]
     augment: Augment
     source: str  # a short checksum of the content: part of a result's fingerprint
-    size: int | None = None  # pixels a side that were asked for; None where images have a size of their own
+    size: int | None = None  # pixels per side that were asked for; None if images have a size of their own
     by_place: bool = False  # test images were held out of the training images by their place in a class

@@ -1,4 +1,4 @@
-"""The exemplars: a quota a class or in total, ways of choosing, best first: a shrinking quota keeps the head."""
+"""The exemplars: quotas, and ways of choosing. Lists have the best first, so that a shrinking quota keeps the head."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DOT_ROUNDS = 1000  # dot-product herding may pick the same image again and again
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """So many exemplars of each class, or so many in total, shared equally; or all of them."""
+    """How many exemplars are kept: so many per class, so many in total, shared equally among classes, or all."""
 
     count: int
     per_class: bool
 
     @classmethod
     def parse(cls, text: str) -> Quota:
-        """`20/class`, or `2000` in total, or `all`."""
+        """Read `20/class`, `2000` (in total) or `all`."""
         if str(text).strip() == "all":
             return cls(EVERYTHING, per_class=True)
         match = re.fullmatch(r"(\d+)(/class)?", str(text).strip())
@@ -57,9 +57,10 @@ class Quota:
 
 
 def herd_distance(features: Tensor, present: Tensor, quota: int) -> list[Tensor]:
-    """Greedy: the unused image that brings the mean of the chosen closest to the class mean.
+    """Greedy herding: each pick is the unused image that brings the mean of the chosen ones closest to the class mean.
 
-    features (C, N, D) normalised, present (C, N): which of the N places of each class hold an image.
+    `features` (C, N, D) are normalised; `present` (C, N) says which of the N places of each class hold an image. Return
+    the places chosen in each class, best first.
     """
     mean = (features * present[..., None]).sum(1) / present.sum(1, keepdim=True)
     square = features.square().sum(2)
@@ -76,7 +77,7 @@ def herd_distance(features: Tensor, present: Tensor, quota: int) -> list[Tensor]
 
 
 def herd_dot(features: Tensor, present: Tensor, quota: int) -> list[Tensor]:
-    """iCaRL's: the image best aligned with a direction that is corrected after every pick, picked already or not."""
+    """iCaRL's herding: take the image best aligned with a direction, correct it, repeat; an image may recur."""
     mean = (features * present[..., None]).sum(1) / present.sum(1, keepdim=True)
     direction, wanted = mean.clone(), present.sum(1).clamp(max=quota)
     rank = torch.full(present.shape, DOT_ROUNDS, device=features.device)
@@ -92,13 +93,13 @@ def herd_dot(features: Tensor, present: Tensor, quota: int) -> list[Tensor]:
 
 
 class Herding(NamedTuple):
-    """How features decide: by one look at images as they are, or by one of each GPU at images that it augments."""
+    """A choice by features: of images as they are or, with several GPUs, of images that each GPU augments by itself."""
 
     pick: Callable[[Tensor, Tensor, int], list[Tensor]]
     gpus: int = 1  # each chooses its share of the quota by itself, and the union is kept
 
     def looks(self, pool: Pool, images: int) -> list[Draws | None]:
-        """The augmentation that each sees of so many images."""
+        """The augmentation of so many images for each GPU; None if there is only one, which sees them as they are."""
         if self.gpus == 1:
             return [None]
         place = (pool.store.device, pool.seed, "phase", pool.phase.index, "gpu")
@@ -108,18 +109,18 @@ class Herding(NamedTuple):
 HERDINGS: dict[str, Herding | None] = {
     "distance": Herding(herd_distance),
     "dot": Herding(herd_dot),
-    "distributed": Herding(herd_dot, gpus=2),  # as DyTox's numbers were made
+    "distributed": Herding(herd_dot, gpus=2),  # as for DyTox's published numbers
     "random": None,  # needs no features
 }
 
 
 def united(choices: Sequence[Sequence[int]]) -> list[int]:
-    """All that was chosen, once each, in turns: so the head of the union is the union of the heads."""
+    """All rows that were chosen, once each, in turns, so that the head of the union is the union of the heads."""
     return list(dict.fromkeys(row for turn in zip_longest(*choices) for row in turn if row is not None))
 
 
 class Memory:
-    """Row numbers of the exemplars, a list a class, best first."""
+    """Row numbers of the exemplars: a list for each class, best first."""
 
     def __init__(self, quota: Quota, herding: str = "distance") -> None:
         self.quota, self.herding = quota, herding
@@ -132,7 +133,7 @@ class Memory:
         return len(self.exemplars) == phase.seen
 
     def select(self, phase: Phase, pool: Pool, net: nn.Module) -> None:
-        """Cuts old classes to the head of their lists and chooses exemplars of the new ones."""
+        """Cut old classes to the head of their lists and choose exemplars of the new ones."""
         each = self.quota.each(phase.seen)
         kept = [mine[:each] for mine in self.exemplars[: phase.old]]
         self.exemplars = kept + (self.choose(phase, pool, net, each) if each else [[] for _ in range(phase.new)])

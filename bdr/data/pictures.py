@@ -1,4 +1,4 @@
-"""Pictures in folders, a folder a class, read with Pillow as RGB squares of one size."""
+"""Pictures in folders, a folder for each class, read with Pillow as RGB squares of one size."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from PIL import Image
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-SOME = 10  # unreadable pictures that are named
-USUAL, LARGE = 32, 224  # pixels a side of a picture as it is read: unless said otherwise, and for large networks
-LOOKED_AT, SHRUNK = 100, 1.25  # pictures whose size is looked at, and how much larger than what is read they may be
-LEFT_FREE = 4  # an advised size fills one part in so many of the memory: training needs the rest
-APART = ("test", "val")  # folders that test classes may stand apart in, the first of them before the other
+SOME = 10  # how many unreadable pictures an error names
+USUAL, LARGE = 32, 224  # pixels per side of a picture as it is read: by default, and for large networks
+LOOKED_AT, SHRUNK = 100, 1.25  # how many pictures are measured, and how much larger than the size read they may be
+LEFT_FREE = 4  # an advised size fills a quarter of the memory: training needs the rest
+APART = ("test", "val")  # folders that may hold the test classes apart; the first one counts if both do
 Labelled = list[tuple[Path, int]]  # files, each with the label of its class
 LAYOUT = "expected is ROOT/train/CLASS/*.png and ROOT/test/CLASS/*.png, or ROOT/CLASS/*.png"
 
 
 class Unreadable(BdrError):
-    """A file that should be a picture, and is none that can be used."""
+    """The error for a file that should be a picture and cannot be used as one."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} {why}")
@@ -40,7 +40,7 @@ class Unreadable(BdrError):
 
 
 class EmptyFolder(UsageError):
-    """The folder of a class that has no picture."""
+    """The error for the folder of a class that has no picture."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lacks = folder, f"class folder {folder} holds no pictures ({', '.join(ENDINGS)})"
@@ -50,7 +50,7 @@ class EmptyFolder(UsageError):
 
 
 def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
-    """Where the training classes are, and where the test classes are if they stand apart."""
+    """The folder of the training classes, and that of the test classes if they have one of their own."""
     if root is None or not os.path.isdir(Path(root)):
         given = "no root" if root is None else f"'{root}', which is no folder"
         raise UsageError(f"imagefolder needs a folder of pictures and was given {given}; {LAYOUT}")
@@ -61,7 +61,7 @@ def folders_of(root: str | os.PathLike[str] | None) -> tuple[Path, Path | None]:
 
 
 def test_folders(root: str | os.PathLike[str] | None) -> list[Path]:
-    """Those that test classes may stand apart in."""
+    """The folders in `root` that may hold the test classes apart."""
     places = [] if root is None else [Path(root) / name for name in APART]
     return [place for place in places if os.path.isdir(place)]
 
@@ -77,15 +77,15 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def name_of(path: Path) -> str:
-    """Of a file or a folder, in the one of Unicode's forms that most keyboards type.
+    """The name of a file or folder, in the form of Unicode that most keyboards type.
 
-    A Mac may have written the same name with its dots and accents as letters of their own, which nobody sees.
+    A Mac may have written the same name with its dots and accents as separate letters, which looks no different.
     """
     return unicodedata.normalize("NFC", path.name)
 
 
 def class_folders(folder: Path) -> dict[str, Path]:
-    """The folder of each class."""
+    """The folder of each class, by its name."""
     found: dict[str, Path] = {}
     for path in subfolders(folder):
         if (name := name_of(path)) in found:
@@ -98,7 +98,7 @@ def class_folders(folder: Path) -> dict[str, Path]:
 
 
 def class_names(folder: Path, only: Collection[str] = ()) -> tuple[str, ...]:
-    """The classes of a folder; those of them that are named, if any are."""
+    """The classes of a folder; if `only` names some, those of them alone."""
     classes = tuple(class_folders(folder))
     if not classes:
         raise UsageError(f"no classes in {folder}: it has no folders; {LAYOUT}")
@@ -114,14 +114,14 @@ def check_same_classes(train_at: Path, train: Sequence[str], test_at: Path, test
 
 
 def check_counts(folder: Path, train: Images, classes: Sequence[str]) -> None:
-    """A class of one picture cannot be split into training and test."""
+    """Refuse a class of one picture, which cannot be split into training and test."""
     for name, count in zip(classes, np.bincount(train.labels), strict=True):
         if count < 2:
             raise UsageError(f"class '{name}' in {folder} has one picture, and some are held out as test; add one")
 
 
 def pictures(files: Sequence[Labelled], size: int) -> list[Images]:
-    """The pictures of each list of files, in its order."""
+    """Read the pictures of each list of files, in its order."""
     bounds = np.cumsum([len(mine) for mine in files])[:-1]
     pixels = np.split(read_all([path for mine in files for path, _ in mine], size), bounds)
     names = [np.array([name_of(path) for path, _ in mine], dtype=object) for mine in files]
@@ -137,7 +137,7 @@ def labelled_files(folder: Path, classes: Sequence[str]) -> Labelled:
 
 
 def read_all(files: Sequence[Path], size: int) -> np.ndarray:
-    """(N, size, size, 3); whatever cannot be read is told at once, and not one file a try."""
+    """(N, size, size, 3): the pixels of all files. One error names all that cannot be read, not one file at a time."""
     check_room(len(files), size)
     pixels, wrong = np.empty((len(files), size, size, 3), dtype=np.uint8), []
     for row, each in enumerate(side_by_side(files, partial(read_or_told, size=size))):
@@ -155,7 +155,7 @@ def read_all(files: Sequence[Path], size: int) -> np.ndarray:
 
 
 def check_room(count: int, size: int) -> None:
-    """All pixels are held at once, which more than the machine has cannot be."""
+    """Refuse pictures that need more memory than the machine has, since all pixels are held at once."""
     need, there = count * size * size * 3, memory_there()
     if there is not None and need > there:
         fitting = min(LARGE, math.isqrt(there // (LEFT_FREE * count * 3)))
@@ -166,7 +166,7 @@ def check_room(count: int, size: int) -> None:
 
 
 def memory_there() -> int | None:
-    """Of this machine, in bytes; None where it cannot be told."""
+    """The memory of this machine in bytes; None if it cannot be found out."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -174,7 +174,10 @@ def memory_there() -> int | None:
 
 
 def say_if_shrunk(files: Sequence[Path], size: int) -> None:
-    """Small squares are quick to train on, and were perhaps not chosen; whoever asks for larger ones knows."""
+    """Warn if pictures are made much smaller by the default size, which is quick to train on but perhaps not intended.
+
+    Nobody who has chosen another size is warned.
+    """
     some = files[:: max(1, len(files) // LOOKED_AT)]
     side = int(np.median([shorter_side(path) for path in some])) if size == USUAL else 0
     if side > SHRUNK * size:
@@ -186,7 +189,7 @@ def say_if_shrunk(files: Sequence[Path], size: int) -> None:
 
 
 def shorter_side(path: Path) -> int:
-    """In pixels; 0 for what cannot be read, which is told when it is."""
+    """The shorter side of a picture in pixels; 0 if it cannot be read, which is reported when it is read in full."""
     try:
         from PIL import Image
 
@@ -208,7 +211,7 @@ def picture_files(folder: Path) -> list[Path]:
 
 
 def say_what_has_no_class(folder: Path) -> None:
-    """Pictures beside the folders of the classes."""
+    """Warn of pictures beside the folders of the classes."""
     stray = sorted(name_of(path) for path in folder.iterdir() if is_picture(path))
     if stray:
         warnings.warn(
@@ -219,7 +222,7 @@ def say_what_has_no_class(folder: Path) -> None:
 
 
 def say_what_is_left_out(folder: Path) -> None:
-    """Files of other kinds, and pictures that lie deeper; what is hidden is meant to be."""
+    """Warn of files of other kinds and of pictures in deeper folders; hidden ones are hidden on purpose."""
     seen = [path for path in folder.iterdir() if not path.name.startswith(".")]
     others = [path for path in seen if path.is_file() and not is_picture(path)]
     kinds = [f"ending in {', '.join(ends)}"] if (ends := sorted({path.suffix for path in others} - {""})) else []
@@ -235,7 +238,7 @@ def say_what_is_left_out(folder: Path) -> None:
 
 
 def holds_pictures(folder: Path) -> bool:
-    with suppress(OSError):  # nothing of it is asked for
+    with suppress(OSError):  # nothing in it is needed
         return any(map(is_picture, folder.iterdir()))
     return False
 
@@ -271,17 +274,17 @@ def picture(path: Path, size: int, mode: str = "RGB") -> np.ndarray:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """As it was seen: a phone that is held upright notes it in EXIF and leaves the pixels lying."""
+    """An image turned as it was seen: a phone held upright notes that in EXIF and leaves the pixels lying."""
     from PIL import ImageOps
 
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # a note that cannot be read is none; pixels that cannot be read are told elsewhere
+    except Exception:  # an unreadable note counts as none; unreadable pixels are reported elsewhere
         return image
 
 
 def on_white(image: Image.Image) -> Image.Image:
-    """Pixels that cannot be seen have a colour too, whichever a program left there."""
+    """An image on white if it has transparency: its invisible pixels have whatever colour a program left there."""
     from PIL import Image
 
     if image.mode not in ("RGBA", "LA", "PA") and "transparency" not in image.info:
@@ -290,7 +293,7 @@ def on_white(image: Image.Image) -> Image.Image:
 
 
 def middle(width: int, height: int) -> tuple[float, float, float, float]:
-    """The box of the largest square in the centre: scaled, it is the centre crop of the picture scaled to that side."""
+    """The box of the largest centred square; scaled, it equals the centre crop of the picture scaled to that side."""
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side

@@ -16,12 +16,12 @@ from bdr.seeding import generator
 from bdr.types import Outputs, Phase, Stage
 
 DRAWS = ("all", "rarest", "uniform", "memory", "held", "fresh")
-WHOLE = ("all", "uniform")  # those of stages that train on all that a phase has
+WHOLE = ("all", "uniform")  # the draws of stages that train on all images of a phase
 
 
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
-    """Eval mode and no gradients inside; every module's own mode afterwards."""
+    """Eval mode without gradients inside; afterwards every module has its former mode again."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     try:
@@ -37,7 +37,7 @@ class Epoch(NamedTuple):
 
     rows: Tensor
     draws: Draws
-    plugins: tuple[tuple[Tensor, ...], ...] = ()  # of each plug-in: tensors (steps, ...)
+    plugins: tuple[tuple[Tensor, ...], ...] = ()  # for each plug-in: tensors (steps, ...)
 
     @property
     def steps(self) -> int:
@@ -52,25 +52,26 @@ class Epoch(NamedTuple):
         )
 
     def at(self, step: Tensor) -> Epoch:
-        """What belongs to one step, whose number (1,) is on the device."""
+        """The draws of one step, whose number (1,) is on the device."""
         return self.each(lambda column: column[step][0])
 
 
 def batches_of(rows: int, batch: int) -> tuple[int, int]:
-    """How many steps an epoch of so many rows has, and of what size; a pool smaller than a batch is its own batch."""
+    """The number of steps in an epoch of so many rows, and their size; a pool smaller than a batch is its own batch."""
     size = min(batch, rows)
     return -(-rows // size), size
 
 
 def held_of_each(share: float, counts: Tensor) -> int:
-    """How many rows of every class are held out: that share of the rarest one, and at least one."""
+    """How many rows of each class are held out: this share of the rarest class, but at least one; 0 without a share."""
     return max(1, int(share * int(counts.min()))) if share else 0
 
 
 def images_drawn(draw: str, counts: Tensor, held: int, memory: Tensor) -> int:
-    """Rows that a stage may draw, from numbers alone: as many as `Pool.candidates` has.
+    """How many rows a stage may draw, from counts alone: as many as `Pool.candidates` returns.
 
-    counts (K,) of each class in the phase, of which so many are held out, and memory (K,) once it covers the phase.
+    `counts` (K,) are those of each class in the phase, of which `held` are held out; `memory` (K,) counts the exemplars
+    of each class once the memory covers the phase.
     """
     if draw == "memory":
         return int(memory.sum())
@@ -82,7 +83,7 @@ def images_drawn(draw: str, counts: Tensor, held: int, memory: Tensor) -> int:
 
 
 class Pool:
-    """The training images of one phase; a share of the exemplars, and as many new images, may be held out of it."""
+    """The training images of one phase; a share of the rarest class, and as many of each other one, may be held out."""
 
     def __init__(
         self, store: Store, phase: Phase, new: Tensor, exemplars: Tensor, seed: int, held: float = 0.0
@@ -92,12 +93,12 @@ class Pool:
         self.held = self.rows[:0]
         if held and not phase.first:
             self.held, self.rows = self.split(held)
-        self.cuts: dict[int | str, Tensor] = {}  # to the rarest class, by the place of a stage
-        self.following: dict[tuple[str, int, int | str, int], Tensor] = {}  # orders of epochs that come next
+        self.cuts: dict[int | str, Tensor] = {}  # rows cut to the rarest class, by the place of a stage
+        self.following: dict[tuple[str, int, int | str, int], Tensor] = {}  # orders of the next epochs
         self.memory = exemplars  # becomes the memory of all seen classes once the new exemplars are chosen
 
     def split(self, share: float) -> tuple[Tensor, Tensor]:
-        """Equally many rows of every class, as the share of the rarest one says, and the rest."""
+        """The rows to hold out, equally many of every class (a share of the rarest one), and the remaining rows."""
         counts = self.counts(self.rows)
         count = held_of_each(share, counts)
         if count >= int(counts.min()):
@@ -106,7 +107,7 @@ class Pool:
         return held, self.rows[~torch.isin(self.rows, held)]
 
     def shuffled(self, rows: Tensor, *within: str | int) -> list[Tensor]:
-        """The rows of each seen class, in an order of chance."""
+        """The rows of each seen class, in random order."""
         rows = self.in_chance_order(rows, *within)
         return [rows[self.store.labels[rows] == k] for k in range(self.phase.seen)]
 
@@ -121,7 +122,7 @@ class Pool:
         if draw == "held":
             return self.held
         if draw == "rarest":
-            if place not in self.cuts:  # once a stage
+            if place not in self.cuts:  # cut once in a stage
                 self.cuts[place] = self.cut_to_rarest("stage", place, "rarest")
             return self.cuts[place]
         if draw == "fresh":
@@ -129,7 +130,7 @@ class Pool:
         return self.rows
 
     def cut_to_rarest(self, *within: str | int) -> Tensor:
-        """Equally many of each class, class by class, without asking for any class by itself."""
+        """Random rows, equally many of each class, class by class, without a loop over classes."""
         rows = self.in_chance_order(self.rows, *within)
         labels, order = self.store.labels[rows].sort(stable=True)
         counts = self.counts(rows)
@@ -140,7 +141,7 @@ class Pool:
         return torch.bincount(self.store.labels[rows], minlength=self.phase.seen)
 
     def drawn(self, draw: str) -> int:
-        """How many rows a stage may draw, whichever they are."""
+        """How many rows a stage may draw, without drawing them."""
         held = len(self.held) // self.phase.seen
         return images_drawn(draw, self.counts(self.rows) + held, held, self.counts(self.memory))
 
@@ -169,7 +170,7 @@ class Pool:
         return shuffled.repeat_interleave(stage.repeat)[: len(rows)]
 
     def likelihood(self, rows: Tensor) -> Tensor:
-        """(N,) how likely each row is where classes are drawn equally often, but for a common factor."""
+        """(N,): how likely each row is, up to a common factor, if classes are drawn equally often."""
         return 1 / self.counts(rows)[self.store.labels[rows]].float()
 
     def chance(self, what: str, place: int | str, epoch: int) -> torch.Generator:
@@ -179,7 +180,7 @@ class Pool:
         return Census(self, draw, place)
 
     def outputs(self, net: nn.Module, rows: Tensor, draws: Draws | None = None, mirrored: bool = False) -> Outputs:
-        """What the network says of these rows in eval mode, as they are or with the given augmentation."""
+        """The network's outputs for these rows in eval mode, as they are or with the given augmentation."""
         parts: list[Outputs] = []
         with evaluating(net):
             for start in range(0, len(rows), self.store.evaluation_batch):
@@ -194,7 +195,7 @@ class Pool:
 
 
 class Census:
-    """What a stage draws, for plug-ins: how many images of each class, and what the network says of them."""
+    """What a stage draws, for plug-ins: how many images of each class, and the network's outputs for them."""
 
     def __init__(self, pool: Pool, draw: str, place: int) -> None:
         self.pool, self.draw, self.place, self.phase = pool, draw, place, pool.phase

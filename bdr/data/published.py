@@ -1,7 +1,7 @@
 """The CIFAR files as their authors publish them: where they are, their checksums, and how to read them safely.
 
-They are pickles, and a pickle can run any code it likes: so a file is read only when its checksum is the published
-one, and even then by a reader that knows numpy arrays and plain values alone.
+They are pickles, and a pickle can run any code: so a file is read only if its checksum is the published one, and even
+then by a reader that knows numpy arrays and plain values alone.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def md5_of(content: bytes) -> str:
 
 
 def read(name: str, folder: Path, file: str) -> dict[str, Any]:
-    """The dictionary in one of the files, after its checksum."""
+    """The dictionary in one of the files, once its checksum is verified."""
     path = folder / file
     content = content_of(name, path)
     given, expected = md5_of(content), published(name).files[file]

@@ -1,9 +1,9 @@
 """RandAugment (Cubuk et al., NeurIPS 2020) of whole batches, in the form "rand-m9-mstd0.5-inc1" that DyTox uses.
 
-Two operations an image, each of the fifteen equally likely, each left out half of the time, at a magnitude ~ N(9, 0.5)
-of 10; those that go either way do so by a coin. Every operation is what Pillow makes of bytes, to within a level, but
-on the device and for all images at once: the four kinds of geometry are one affine map, sampled bicubically; the others
-are computed for all images, and each image keeps the one that it has drawn.
+Each image gets two operations, each of the fifteen equally likely, each left out half of the time, with a magnitude
+~ N(9, 0.5) out of 10; for those that go either way, a coin decides which. Every operation gives what Pillow makes of
+bytes, to within a level, but on the device and for all images at once: the geometric ones are one affine map, sampled
+bicubically; the others are computed for all images, and each image keeps the one that it has drawn.
 
 Images are (B, H, W, C), floats that hold whole numbers from 0 to 255.
 """
@@ -41,14 +41,14 @@ def choose(count: int, magnitude: float, spread: float, generator: torch.Generat
 
 
 def randaugmented(images: Tensor, chosen: Chosen, fill: Tensor) -> Tensor:
-    """Images (B, H, W, C) with what is chosen for each (B, 2); `fill` (C,) is what comes in from outside."""
+    """Images (B, H, W, C) after what is chosen for each (B, 2); `fill` (C,) is the colour of what comes in."""
     for slot in range(SLOTS):
         images = operated(images, chosen.operation[:, slot], chosen.level[:, slot], fill)
     return images
 
 
 def operated(images: Tensor, operation: Tensor, level: Tensor, fill: Tensor) -> Tensor:
-    """One operation an image: its number (B,), and its level (B,)."""
+    """Images after one operation each, given by its number (B,) and its level (B,)."""
     images = warped(images, affine(operation, level / STRONGEST, *images.shape[1:3]), fill)
     operation, share = operation[:, None, None, None], (level.abs() / STRONGEST)[:, None, None, None]
     factor = (1 + 0.9 * (level / STRONGEST)[:, None, None, None]).clamp(min=0.1)
@@ -63,7 +63,7 @@ def operated(images: Tensor, operation: Tensor, level: Tensor, fill: Tensor) -> 
 
 
 def affine(operation: Tensor, share: Tensor, height: int, width: int) -> Tensor:
-    """(B, 2, 3) where each pixel comes from, from its place in the new image: a turn, a slant, a shift, or nothing."""
+    """(B, 2, 3): maps from a place in the new image to where its pixel is from: a turn, slant, shift, or nothing."""
 
     def only(name: str, most: float) -> Tensor:
         return most * share * (operation == NUMBER[name])
@@ -78,13 +78,13 @@ def affine(operation: Tensor, share: Tensor, height: int, width: int) -> Tensor:
 
 
 def cubic(t: Tensor) -> Tensor:
-    """(..., 4) weights of the pixels at -1, 0, 1 and 2 for a place t in [0, 1): the kernel that Pillow has, a = -1."""
+    """(..., 4): weights of the pixels at -1, 0, 1 and 2 for a place t in [0, 1), by Pillow's kernel, a = -1."""
     t2, t3 = t * t, t * t * t
     return torch.stack([-t + 2 * t2 - t3, 1 - 2 * t2 + t3, t + t2 - t3, t3 - t2], -1)
 
 
 def warped(images: Tensor, matrix: Tensor, fill: Tensor) -> Tensor:
-    """Every pixel from the place (x, y) that the matrix says, as a bicubic mean of 16 neighbours."""
+    """Images with every pixel taken from the place (x, y) that the matrix gives, as a bicubic mean of 16 neighbours."""
     size, height, width, _ = images.shape
     y, x = (torch.arange(n, device=images.device) + 0.5 for n in (height, width))
     x_in, y_in = (
@@ -92,7 +92,7 @@ def warped(images: Tensor, matrix: Tensor, fill: Tensor) -> Tensor:
         for row in matrix.unbind(1)
     )  # (B, H, W)
     inside = (x_in >= 0) & (x_in < width) & (y_in >= 0) & (y_in < height)
-    # A place that is a pixel's own but for rounding is that pixel's: images that are not warped stay as they are.
+    # A place that only rounding moved off a pixel counts as that pixel, so images that are not warped stay as they are.
     left, top = ((place - 0.5 + 1e-4).floor() for place in (x_in, y_in))
     across, down = cubic((x_in - 0.5 - left).clamp(0, 1)), cubic((y_in - 0.5 - top).clamp(0, 1))
     which, total = torch.arange(size, device=images.device)[:, None, None], torch.zeros_like(images)
@@ -107,7 +107,7 @@ def warped(images: Tensor, matrix: Tensor, fill: Tensor) -> Tensor:
 
 
 def pointwise(images: Tensor, share: Tensor) -> dict[str, Tensor]:
-    """Operations that look at a pixel's own level, and at how its channel's levels are spread."""
+    """The results of operations that look at a pixel's own level, and at how its channel's levels are spread."""
     bits = 4 - (4 * share).floor()
     step = torch.exp2(8 - bits)
     threshold, added = 256 - (256 * share).floor(), (110 * share).floor()
@@ -122,14 +122,14 @@ def pointwise(images: Tensor, share: Tensor) -> dict[str, Tensor]:
 
 
 def stretched(images: Tensor) -> Tensor:
-    """Each channel from 0 to 255; one of a single level stays."""
+    """Each channel stretched to 0..255; one of a single level stays as it is."""
     low, high = images.amin((1, 2), keepdim=True), images.amax((1, 2), keepdim=True)
     span = high - low
     return ((images - low) * 255 / span.clamp(min=1) + 1e-3).floor().where(span > 0, images)
 
 
 def equalized(images: Tensor) -> Tensor:
-    """Each channel's levels equally frequent; where the levels are too few for that, as they are."""
+    """Each channel with its levels made equally frequent; one with too few levels for that stays as it is."""
     levels = images.permute(0, 3, 1, 2).flatten(2).long()  # (B, C, N)
     ones = torch.ones_like(levels, dtype=images.dtype)
     histogram = images.new_zeros(*levels.shape[:2], 256).scatter_add_(2, levels, ones)
@@ -145,7 +145,7 @@ def equalized(images: Tensor) -> Tensor:
 
 
 def degenerates(images: Tensor) -> dict[str, Tensor]:
-    """What images are blended with, or pushed away from: without colour, contrast, brightness, sharpness."""
+    """What images are blended with or pushed away from: versions without colour, contrast, brightness, sharpness."""
     grey = greyed(images)
     mean = (grey.mean((1, 2, 3), keepdim=True) + 0.5).floor()
     return {"color": grey, "contrast": mean, "brightness": torch.zeros_like(mean), "sharpness": smoothed(images)}
@@ -156,7 +156,7 @@ def blended(degenerate: Tensor, images: Tensor, factor: Tensor) -> Tensor:
 
 
 def greyed(images: Tensor) -> Tensor:
-    """(B, H, W, 1) the brightness that an eye sees; images without colour as they are."""
+    """(B, H, W, 1): the brightness that an eye sees; images without colour stay as they are."""
     if images.shape[3] != len(GREY):
         return images
     weighed = sum(weight * channel for weight, channel in zip(GREY, images.unbind(3), strict=True))
@@ -164,7 +164,7 @@ def greyed(images: Tensor) -> Tensor:
 
 
 def smoothed(images: Tensor) -> Tensor:
-    """A mean of 3 x 3 pixels in which the middle one counts five times; the border stays."""
+    """Each pixel as a mean of 3 x 3 pixels in which the middle one counts five times; the border stays."""
     x = images.permute(0, 3, 1, 2)
     if min(x.shape[2:]) < 3:
         return images

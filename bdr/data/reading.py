@@ -1,4 +1,4 @@
-"""Many files at once: read side by side, in their order, and how far it is goes to the log of the package."""
+"""Read many files in parallel, in their order, and report progress to the log of the package."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import TypeVar
 R = TypeVar("R")
 LOG = logging.getLogger(__name__)
 THREADS = 8  # a photograph takes 40 MB while it is decoded
-AT_ONCE, PART = 128, 4  # files that are read ahead of whoever takes them; of these, how many a thread takes at a time
-FIRST, EVERY = 3.0, 10.0  # seconds until how far it is is told first, and between two tellings
+AT_ONCE, PART = 128, 4  # how many files are read ahead of the caller, and how many a thread takes at a time
+FIRST, EVERY = 3.0, 10.0  # seconds before progress is first reported, and between two reports
 
 
 def side_by_side(files: Sequence[Path], read: Callable[[Path], R]) -> Iterator[R]:
-    """What `read` makes of each file; decoders take long, and leave Python's lock to others."""
+    """Yield what `read` makes of each file. Threads help because decoders take long and release Python's lock."""
     pace = Pace(len(files))
 
     def read_part(part: Sequence[Path]) -> list[R]:
@@ -31,11 +31,11 @@ def side_by_side(files: Sequence[Path], read: Callable[[Path], R]) -> Iterator[R
             for made in crew.map(read_part, [some[at : at + PART] for at in range(0, len(some), PART)]):
                 yield from made
     finally:
-        crew.shutdown(cancel_futures=True)  # who leaves with Ctrl-C does not wait for what is read ahead
+        crew.shutdown(cancel_futures=True)  # a user who presses Ctrl-C does not wait for files that are read ahead
 
 
 class Pace:
-    """How many of all files are read, told now and then where that takes long; threads share it."""
+    """Counts the files that all threads have read, and reports that now and then if reading takes long."""
 
     def __init__(self, files: int) -> None:
         self.files, self.done, self.began, self.lock = files, 0, time.monotonic(), Lock()

@@ -1,4 +1,4 @@
-"""Pictures that stand twice in a data set where they should stand once."""
+"""Warn of pictures that stand twice in a data set where they should stand once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from bdr.errors import shortened
 
 
 def say_if_repeated(train: Images, test: Images, classes: Sequence[str]) -> None:
-    """Of copies, accuracy says what was learned by heart; of one picture under two names, no network can be right."""
+    """Warn of training pictures that stand in two classes, and of test pictures among the training pictures.
+
+    No network can be right about one picture in two classes; accuracy on copies only says what was learned by heart.
+    """
     labels, names = train.labels.tolist(), named(train, classes)
     first: dict[bytes, int] = {}
     doubled = []
@@ -40,7 +43,7 @@ def count(number: int, one: str, many: str) -> str:
 
 
 def sums(images: Images) -> Iterator[bytes]:
-    """Checksums of pixels, one at a time: large pictures need not stand in memory twice."""
+    """A checksum of each picture's pixels, one at a time, so that large pictures are not in memory twice."""
     return (hashlib.blake2b(pixels.tobytes(), digest_size=16).digest() for pixels in images.pixels)
 
 

@@ -1,4 +1,4 @@
-"""One function a data set: uint8 images with their labels, statistics and the augmentation that suits them."""
+"""One function for each data set: uint8 images with their labels, statistics and the augmentation that suits them."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def digits(root: Root | None = None) -> DataSet:
 
 
 def handwritten() -> tuple[np.ndarray, np.ndarray]:
-    """Values from 0 to 16, (N, 64), and digits, from the file that lies beside scikit-learn's own code.
+    """Values (N, 64) from 0 to 16, and the digits that they show, from the file beside scikit-learn's own code.
 
-    Importing it for that file alone would be a third of the time that a command on digits takes to start.
+    Importing scikit-learn for that file alone would be a third of the time that a command on digits takes to start.
     """
     found = find_spec("sklearn")
     if found is None or found.origin is None:
@@ -86,10 +86,10 @@ def cifar100(root: Root | None) -> DataSet:
 
 
 def imagefolder(root: Root | None, size: int = USUAL, only: Collection[str] = (), test_alone: bool = False) -> DataSet:
-    """A folder of pictures, a folder a class, as RGB squares of `size` pixels; `only` these classes, if all are there.
+    """A folder of pictures, a folder for each class, as RGB squares of `size` pixels; `only` reads just these classes.
 
-    Where some are not, all classes are read: whoever asked can then say what is there instead. With `test_alone` no
-    training images are read where test images have a folder of their own.
+    If some of those are missing, all classes are read, so that the caller can say what is there instead. With
+    `test_alone`, no training images are read if the test images have a folder of their own.
     """
     if size < 1:
         raise UsageError(f"images of {size} pixels a side do not exist; use a size of 8 or more, such as 32")
@@ -133,7 +133,7 @@ def from_arrays(
     augment: Augment | None = None,
     name: str = "arrays",
 ) -> DataSet:
-    """Arrays of one's own. By default they are shifted a little and never mirrored, which could change a label."""
+    """A data set from your own arrays. By default images are shifted a little; mirroring could change a label."""
     train, test = checked_images("train", train_x, train_y), checked_images("test", test_x, test_y)
     if train.pixels.shape[1:] != test.pixels.shape[1:]:
         given = f"{shape_of(train.pixels[0])} and {shape_of(test.pixels[0])}"

@@ -25,7 +25,7 @@ class Store:
         device: torch.device | str,
         names: Sequence[str] | None = None,
     ) -> None:
-        self.names = names  # of files, where images have some
+        self.names = names  # of files, if images have them
         self.pixels, self.labels = pixels.to(device), labels.to(device)
         self.mean, self.std = torch.tensor(mean, device=device), torch.tensor(std, device=device)
         self.augment, self.device = augment, torch.device(device)
@@ -35,7 +35,7 @@ class Store:
 
     @property
     def evaluation_batch(self) -> int:
-        """Images at once where no gradient is wanted; small batches would let a GPU wait for launches."""
+        """How many images to evaluate at once, without gradients; with small batches a GPU would wait for launches."""
         return EVALUATION_BATCH * (4 if self.device.type == "cuda" else 1)
 
     def augmented(self, rows: Tensor, draws: Draws) -> Tensor:

@@ -1,7 +1,8 @@
-"""Views for contrastive learning, as SimCLR (Chen et al., ICML 2020) has them: of whole batches, on the device.
+"""Views for contrastive learning, as in SimCLR (Chen et al., ICML 2020): of whole batches, on the device.
 
-A part of the image, as large as the whole again; mirrored; brightness, contrast, colour and hue jittered; grey. Draws
-are made apart from the work, as in `augment.py`, and are fractions, so that they know nothing of an image's size.
+A view is a part of the image, enlarged to the size of the whole; it may be mirrored, have its brightness, contrast,
+colour and hue jittered, and be grey. Draws are made apart from their application, as in `augment.py`, and are
+fractions, so that they do not depend on an image's size.
 Images are (B, H, W, C), floats that hold whole numbers from 0 to 255, as Pillow would leave them, to within a level.
 """
 
@@ -17,15 +18,15 @@ from torch import Tensor
 from bdr.data.randaugment import blended, greyed
 from bdr.data.store import Store
 
-WIDEST = 4 / 3  # the most by which a part may be wider or narrower than the image is
+WIDEST = 4 / 3  # the largest factor by which a part may be wider or narrower in shape than the image
 
 
 class Looks(NamedTuple):
-    """What is drawn for every view; all of one shape, (steps, B) for an epoch and (B,) for a step."""
+    """What is drawn for each view; all fields have one shape, (steps, B) for an epoch and (B,) for a step."""
 
     top: Tensor  # where the part begins, as a share of the image
     left: Tensor
-    height: Tensor  # how much of the image it is
+    height: Tensor  # of the part, as a share of the image
     width: Tensor
     mirror: Tensor  # bool
     brightness: Tensor  # factors around 1
@@ -64,7 +65,7 @@ class View:
 
 
 def seen(store: Store, rows: Tensor, looks: Looks) -> Tensor:
-    """(B, H, W, C) the rows of the store as drawn; mirrored only where the data set's own augmentation does so."""
+    """(B, H, W, C): views of these rows, as drawn; mirrored only if the data set's own augmentation mirrors too."""
     images = cropped(store.pixels, rows, looks, looks.mirror & store.augment.flip)
     wide = [factor[:, None, None, None] for factor in (looks.brightness, looks.contrast, looks.colour)]
     images = blended(torch.zeros_like(images), images, wide[0])
@@ -74,12 +75,12 @@ def seen(store: Store, rows: Tensor, looks: Looks) -> Tensor:
 
 
 def normalised(store: Store, images: Tensor) -> Tensor:
-    """(B, C, H, W), as the method sees its images."""
+    """(B, C, H, W): views, normalised as the method's images are."""
     return ((images / 255 - store.mean) / store.std).permute(0, 3, 1, 2)
 
 
 def cropped(pixels: Tensor, rows: Tensor, looks: Looks, mirror: Tensor) -> Tensor:
-    """The parts as large as the whole, each pixel between its four neighbours; never smaller than they were."""
+    """The parts enlarged to the size of the whole, each pixel interpolated between four neighbours."""
     y, x = places(pixels.shape[1], looks.top, looks.height), places(pixels.shape[2], looks.left, looks.width)
     x = torch.where(mirror[:, None], x.flip(1), x)
     up, down, below = taps(y, pixels.shape[1])
@@ -93,25 +94,25 @@ def cropped(pixels: Tensor, rows: Tensor, looks: Looks, mirror: Tensor) -> Tenso
 
 
 def places(size: int, start: Tensor, share: Tensor) -> Tensor:
-    """(B, size) which pixel of the image, and which part of the next, each of the view comes from."""
+    """(B, size): the place in the image, in pixels and fractions of them, that each pixel of the view comes from."""
     middle = (torch.arange(size, device=start.device) + 0.5) / size
     return ((start[:, None] + share[:, None] * middle) * size - 0.5).clamp(0, size - 1)
 
 
 def taps(place: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The pixels before and behind, and how near the second is."""
+    """The pixels before and after each place, and the weight of the second one."""
     before = place.floor()
     return before.long(), (before.long() + 1).clamp(max=size - 1), place - before
 
 
 def hued(images: Tensor, turn: Tensor) -> Tensor:
-    """Colours turned around the circle of hues (B,); images without colour as they are."""
+    """Images with their hues turned by `turn` (B,) of the circle; images without colour stay as they are."""
     if images.shape[3] != 3:
         return images
     red, green, blue = images.unbind(3)
     value, lowest = images.amax(3), images.amin(3)
     chroma = value - lowest
-    divisor = chroma.clamp(min=1)  # whole numbers: chroma is 0 or more than this
+    divisor = chroma.clamp(min=1)  # chroma is a whole number: 0, or at least this
     of_red = torch.remainder((green - blue) / divisor, 6)
     hue = torch.where(value == green, (blue - red) / divisor + 2, (red - green) / divisor + 4)
     hue = torch.where(value == red, of_red, hue) + 6 * turn[:, None, None]

@@ -1,12 +1,12 @@
-"""What `--analyse` looks at beside a run: who pulls at the last layer, and what becomes of old classes.
+"""What `--analyse` measures during a run: how old and new samples pull at the last layer, and where old classes move.
 
-The paper's theorem 1 bounds the destruction of old knowledge by the gradient of the mean classification loss, and that
-from below by the contributions of old and new samples; the bound is reached where both are equal:
+The paper's theorem 1 bounds the destruction of old knowledge by the gradient of the mean classification loss, and this
+gradient from below by the contributions of old and new samples; the bound is reached where both are equal:
 
     dL/dW = 1/B ( sum_{i old} g_i f_i^T + sum_{i new} g_i f_i^T ),      g_i = dl_i/dz_i
 
-W is the last layer, z = W f, l the classification loss as it is trained with. The norms of the two parts are recorded.
-Under a cosine head f is the unit feature times eta, and W the unit embeddings, whether they move or rest.
+W is the last layer, z = W f, l the classification loss used in training. The norms of the two parts are recorded.
+Under a cosine head f is the unit feature times eta, and W the unit embeddings, whether they are trained or not.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from bdr.metrics import short_window
 from bdr.records.steps import CE_NEW, CE_OLD, GRADIENTS
 from bdr.types import Outputs, Stage
 
-CLASSES = 10  # a plot of more can no longer be read
-DIMENSIONS = 50  # what t-SNE is given as a rule
-EARLY = 0.3  # the share of a stage that the peak is looked for in
-LOOKS = 4  # an epoch, while the peak is looked for: each makes a GPU wait for the host
+CLASSES = 10  # a plot of more could not be read
+DIMENSIONS = 50  # the usual number of inputs to t-SNE
+EARLY = 0.3  # the share of a stage, from its start, in which the peak is looked for
+LOOKS = 4  # how often an epoch looks for the peak: each time, a GPU has to wait for the host
 
 
 def gradient_norms(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]:
-    """How hard the old and the new samples of a batch pull at the last layer; NaN where there are none."""
+    """How hard the old and the new samples of a batch pull at the last layer; NaN if there are none."""
     with torch.enable_grad():
         scores = scores_of(out).detach().requires_grad_()
         loss = objective.around(read_again(out, scores), y)
@@ -53,17 +53,17 @@ def new_loss(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]
 
 
 def watches_of(number: int, analysed: bool) -> tuple[Watch, ...]:
-    """What is watched in the stage of that number in its phase."""
+    """What is watched in stage `number` of a phase: more than the loss on old classes if it is first and analysed."""
     return (old_loss, new_loss, gradient_norms) if analysed and number == 0 else (old_loss,)
 
 
 def scores_of(out: Outputs) -> Tensor:
-    """(E, B, K) the logits, of every expert where there are several."""
+    """(E, B, K) the logits of every expert; without experts, E is 1."""
     return out.logits[None] if out.experts is None else out.experts
 
 
 def read_again(out: Outputs, scores: Tensor) -> Outputs:
-    """The same outputs with nothing before them but these scores."""
+    """The same outputs, computed from these scores and nothing else, so that gradients end there."""
     scale = out.scale.detach() if isinstance(out.scale, Tensor) else out.scale
     experts = None if out.experts is None else scores
     return Outputs(scores.mean(0) if experts is not None else scores[0], out.features.detach(), scale, experts=experts)
@@ -73,9 +73,10 @@ def read_again(out: Outputs, scores: Tensor) -> Outputs:
 def norms_of_parts(pull: Tensor, features: Tensor, scale: Tensor | float, old: Tensor) -> Tensor:
     """(2,) norms of what old and new samples add to the last layer's gradient.
 
-    Of g (E, B, K), features (B, E D), the scale of a cosine head, and how much of each sample is old (B,).
+    `pull` is g (E, B, K), `features` are (B, E D), `scale` is a tensor under a cosine head, and `old` (B,) says how
+    much of each sample belongs to old classes.
     """
-    inputs = features.unflatten(1, (len(pull), -1)).transpose(0, 1)  # (E, B, D): an expert reads features of its own
+    inputs = features.unflatten(1, (len(pull), -1)).transpose(0, 1)  # (E, B, D): each expert reads its own features
     if isinstance(scale, Tensor):
         inputs = scale * F.normalize(inputs, dim=2)
     shares = torch.stack([old, 1 - old])
@@ -85,12 +86,12 @@ def norms_of_parts(pull: Tensor, features: Tensor, scale: Tensor | float, old: T
 
 
 def spread_evenly(classes: int) -> list[int]:
-    """At most ten of so many classes: the same ones whatever is trained."""
+    """The ids of at most ten classes, spread evenly over all: the same ones whatever is trained."""
     return sorted({round(place) for place in np.linspace(0, classes - 1, min(CLASSES, classes))})
 
 
 def principal_axes(features: Tensor) -> Tensor:
-    """(D, 50) the directions in which centred features (N, D) differ most; all of them where there are fewer."""
+    """(D, 50) the directions in which centred features (N, D) differ most; the identity if D is 50 or less."""
     if features.shape[1] <= DIMENSIONS:
         return torch.eye(features.shape[1], device=features.device)
     return torch.linalg.eigh(features.T @ features).eigenvectors[:, -DIMENSIONS:].flip(1).contiguous()
@@ -101,7 +102,7 @@ def is_early(stage: Stage, epoch: int) -> bool:
 
 
 def is_due(step: int, steps: int) -> bool:
-    """Whether a further part of an epoch is over after this step."""
+    """Whether the peak is to be looked for after this step: whether one more of the epoch's equal parts is over."""
     return step * LOOKS // steps > (step - 1) * LOOKS // steps
 
 
@@ -111,7 +112,7 @@ def copied(net: nn.Module) -> list[Tensor]:
 
 @torch.no_grad()
 def refill(net: nn.Module, held: Sequence[Tensor]) -> None:
-    """In place: a captured graph reads the weights where they were."""
+    """Copy the held weights back in place: a captured graph reads them where they were."""
     for tensor, value in zip((*net.parameters(), *net.buffers()), held, strict=True):
         tensor.copy_(value)
 
@@ -128,10 +129,11 @@ def as_it_was(net: nn.Module, held: Sequence[Tensor]) -> Iterator[None]:
 
 
 class Snapshots:
-    """Features of all training images of some first classes, exemplars or not, in the course of a phase's first stage.
+    """Features of all training images of some first-phase classes, exemplars or not, in a later phase's first stage.
 
-    Start and end are looked at when they come. Where the peak lies is known only afterwards: at every new maximum of
-    the mean over a quarter of an epoch the weights are held, and the last ones held are looked at.
+    They are taken at the start, at the peak and at the end of the stage. Where the peak lies is known only afterwards:
+    at every new maximum of the mean over a quarter of an epoch, a copy of the weights replaces the one held before, and
+    the features are computed with the last copy.
     """
 
     def __init__(
@@ -141,10 +143,10 @@ class Snapshots:
         self.classes = spread_evenly(first)  # old in every later phase, so that one can follow them
         self.rows = torch.isin(labels, torch.tensor(self.classes, device=labels.device)).nonzero().flatten()
         self.exemplar = np.isin(self.rows.cpu().numpy(), list(exemplars))
-        self.steps: dict[str, int] = {}  # made before each of the moments
-        self.seen: dict[str, Tensor] = {}  # features at each of them, and what they are projected with
+        self.steps: dict[str, int] = {}  # the number made before each moment
+        self.seen: dict[str, Tensor] = {}  # projected features at each moment, and the mean and axes of the projection
         self.highest: float | None = None
-        self.before = np.zeros(0, np.float32)  # the series over the epoch that ended last: a window may begin there
+        self.before = np.zeros(0, np.float32)  # the series in the epoch that ended last: a window may begin there
         self.held: list[Tensor] = []
 
     def start(self) -> None:
@@ -153,7 +155,7 @@ class Snapshots:
         self.take("start", 0, features)
 
     def look(self) -> Tensor:
-        """(N, D) what the network makes of the images as it stands."""
+        """(N, D) the features of the images, with the network as it is now."""
         return self.pool.outputs(self.net, self.rows).features.float()
 
     def take(self, moment: str, step: int, features: Tensor) -> None:
@@ -161,11 +163,11 @@ class Snapshots:
         self.steps[moment] = step
 
     def series(self, names: Sequence[str]) -> str:
-        """Which one peaks: the distillation term, or the loss on old classes where a method has none."""
+        """The series whose peak is looked for: the distillation term, or the loss on old classes if there is none."""
         return self.distillation if self.distillation is not None and self.distillation in names else CE_OLD
 
     def step_ends(self, stage: Stage, epoch: int, step: int, names: Sequence[str], log: Tensor) -> None:
-        """Between two steps of an early epoch; a read of the device where one is due."""
+        """Look for the peak between two steps of an early epoch, if this is due: it reads the device."""
         if is_early(stage, epoch) and is_due(step, len(log)):
             now = log[:step, names.index(self.series(names))].cpu().numpy()
             self.hold(now, len(log), epoch * len(log) + step)
@@ -180,7 +182,7 @@ class Snapshots:
             self.take("end", steps, self.look())
 
     def hold(self, now: np.ndarray, steps_per_epoch: int, steps: int) -> None:
-        """Holds the weights where the mean over a short window is higher than it was; `now` is of this epoch so far."""
+        """Hold a copy of the weights if the mean over a short window is a new maximum; `now` is this epoch so far."""
         length = short_window(steps_per_epoch)
         window = np.concatenate([self.before, now])[-length:]
         told = len(window) == length and np.isfinite(window).any()
@@ -190,14 +192,14 @@ class Snapshots:
             self.held = copied(self.net)
 
     def develop(self) -> None:
-        """Looks at the weights that are held, and lets them go."""
+        """Take the features with the weights that are held, and let these go."""
         if self.held:
             with as_it_was(self.net, self.held):
                 self.take("peak", self.steps["peak"], self.look())
             self.held = []
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """For the records."""
+        """All that was taken, for the records."""
         self.develop()
         moments = [moment for moment in ("start", "peak", "end") if moment in self.steps]
         labels = self.pool.store.labels[self.rows].cpu().numpy()

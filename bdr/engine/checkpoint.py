@@ -1,8 +1,9 @@
-"""What it takes to go on exactly where a run stopped: tensors as safetensors, the rest as JSON, never a pickle.
+"""Checkpoints, from which a run goes on exactly where it stopped: safetensors and JSON, never a pickle.
 
-A checkpoint is a folder, written beside, synced and renamed; the newest two are kept, so that a damaged one can be
-named and passed over. Modules are laid out before their tensors are loaded: nothing is replayed. What rests, such as a
-teacher, is written once, into a file beside the checkpoints that they refer to.
+A checkpoint is a folder, written under another name, synced, and then renamed. The newest two are kept, so that a
+damaged one can be passed over, with a warning that names it. Modules are laid out before their tensors are loaded, and
+nothing is replayed. Parts at rest, such as a teacher, are written once, into a file beside the checkpoints, which
+refer to it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ANEW = "the code has changed since; train it anew, into another folder"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What comes next: this step of this epoch of this stage of this phase."""
+    """The next step that a run is to make: its phase, its stage in that, its epoch, and its number in the epoch."""
 
     phase: int = 0
     stage: int = 0
@@ -46,19 +47,19 @@ class Position:
 
     @property
     def in_stage(self) -> bool:
-        """The stage has begun: its optimiser and statistics are part of the state."""
+        """Whether the stage has begun, so that its optimiser and statistics are part of the state."""
         return self.epoch > 0 or self.step > 0
 
 
 class State(NamedTuple):
-    """All that a run is at one moment."""
+    """The state of a run, or of a part of it, at one moment: its tensors, and all else as JSON."""
 
     tensors: dict[str, Tensor]
     info: dict[str, Any]
 
 
 def module_state(module: nn.Module) -> State:
-    """Tensors, layouts and which parameters move."""
+    """Its tensors, its layouts, and the names of the parameters that move."""
     moving = [name for name, p in module.named_parameters() if p.requires_grad]
     return State(dict(module.state_dict()), {"layouts": layouts_of(module), "moving": moving})
 
@@ -72,7 +73,7 @@ def restore_module(module: nn.Module, state: State, device: torch.device | str) 
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Moments by the place of their parameter among all that move: `3/momentum_buffer`."""
+    """The moments, named by the place of their parameter among all that move: `3/momentum_buffer`."""
     return {
         f"{place}/{name}": value
         for place, parameter in by_place(optimizer).items()
@@ -82,7 +83,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    packed = [p for group in optimizer.param_groups for p in group["params"]]  # torch counts through the groups
+    packed = [p for group in optimizer.param_groups for p in group["params"]]  # torch numbers them group after group
     number, there = {id(p): index for index, p in enumerate(packed)}, by_place(optimizer)
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
@@ -99,7 +100,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
 
 
 def by_place(optimizer: torch.optim.Optimizer) -> dict[int, nn.Parameter]:
-    """What moves, in the order in which it was handed over, whatever groups it is in."""
+    """The parameters that move by their place, in the order in which the optimiser got them, whatever their group."""
     pairs = (zip(group["places"], group["params"], strict=True) for group in optimizer.param_groups)
     return dict(sorted((pair for of_group in pairs for pair in of_group), key=lambda pair: pair[0]))
 
@@ -113,7 +114,7 @@ def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def taken_out(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same, and they are there no longer: nobody else is to take them, and memory need not hold them twice."""
+    """The same, removed from `tensors`: nobody else is to take them, and memory need not hold them twice."""
     mine = with_prefix(prefix, tensors)
     for name in mine:
         del tensors[f"{prefix}:{name}"]
@@ -127,7 +128,7 @@ def on_the_host(state: State) -> State:
 
 
 def write_state(folder: Path, state: State) -> None:
-    """The folder appears whole, or not at all."""
+    """Write a state into a folder, which appears whole or not at all."""
     write_copy(folder, on_the_host(state))
 
 
@@ -157,7 +158,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def read_state(folder: Path) -> State:
-    """A state whose checksums hold, or an error that names what is damaged."""
+    """Read a state whose checksums hold; an error names what is missing or damaged."""
     try:
         sums = json_object((folder / "sums.json").read_bytes(), str(folder / "sums.json"))
         tensors = read_tensors(folder / "tensors.safetensors", sums.get("tensors"))
@@ -183,7 +184,7 @@ def read_tensors(path: Path, expected: object) -> dict[str, Tensor]:
 
 
 def files_at_rest(folder: Path) -> dict[str, list[str]]:
-    """The files that a checkpoint refers to, with their checksums, by what they hold; none where it cannot be read."""
+    """The files at rest that a checkpoint refers to, with checksums, by the part they hold; none if unreadable."""
     try:
         return dict(json.loads((folder / "info.json").read_bytes()).get(RESTING, {}))
     except (OSError, ValueError):
@@ -197,15 +198,16 @@ class Checkpoints:
         self.folder = folder
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.writing: Future[None] | None = None
-        self.contents: dict[str, object] = {}  # of parts at rest, as the newest checkpoint refers to them
+        self.contents: dict[str, object] = {}  # of the parts at rest that the newest checkpoint refers to
 
     def saved(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*") if path.is_dir() and path.name.isdigit())
 
     def save(self, state: State, resting: Mapping[str, object] | None = None) -> None:
-        """Copies the state at once; what went wrong with the one before is raised here.
+        """Copy the state at once, and write it in the thread; an error in writing the one before is raised here.
 
-        `resting` names parts by what the names of their tensors begin with; they are written when their content is new.
+        `resting` has the content of each part at rest, by the prefix of its tensors' names. A part is written only if
+        its content is new.
         """
         self.wait()
         resting = resting or {}
@@ -215,7 +217,7 @@ class Checkpoints:
         self.writing = self.thread.submit(self.write, copied, dict(resting), known)
 
     def wait(self) -> None:
-        """Until the last one is on the disk."""
+        """Wait until the last checkpoint is on the disk."""
         writing, self.writing = self.writing, None
         if writing is not None:
             writing.result()
@@ -234,7 +236,7 @@ class Checkpoints:
         self.sweep()
 
     def put_to_rest(self, file: str, tensors: dict[str, Tensor]) -> list[str]:
-        """A file and its checksum; no checkpoint refers to it until it is whole."""
+        """Write a file at rest, and return its name and checksum; no checkpoint refers to it until it is whole."""
         path, content = self.folder / RESTING / file, save(tensors)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,16 +245,17 @@ class Checkpoints:
         return [file, hashlib.sha256(content).hexdigest()]
 
     def sweep(self) -> None:
-        """Files at rest that no checkpoint refers to any more."""
+        """Delete the files at rest that no checkpoint refers to any more."""
         wanted = {file for folder in self.saved() for file, _ in files_at_rest(folder).values()}
         for path in self.folder.glob(f"{RESTING}/*"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
 
     def newest(self, lost: Callable[[State], str] = lambda state: "") -> State | None:
-        """The newest whole checkpoint, before which nothing is lost of the records; others are named and removed.
+        """The newest whole checkpoint whose records are all there; newer ones are removed, with warnings that say why.
 
-        `lost` says what is. Where it is so of all, the newest one is returned, and they stay.
+        `lost` says what is missing of the records made before a checkpoint. If every one lacks some, the newest whole
+        one is returned, and none is removed for that.
         """
         beyond: dict[Path, State] = {}
         for folder in reversed(self.saved()):
@@ -273,7 +276,7 @@ class Checkpoints:
         shutil.rmtree(folder, ignore_errors=True)
 
     def trust(self, resting: Mapping[str, object]) -> None:
-        """The parts at rest are as the newest checkpoint has them: it was just loaded."""
+        """Take the parts at rest to be as in the newest checkpoint, which was just loaded: they need no writing."""
         there = files_at_rest(self.saved()[-1])
         self.contents = {part: content for part, content in resting.items() if part in there}
 
@@ -283,7 +286,7 @@ def position_info(position: Position) -> dict[str, int]:
 
 
 def save_model(path: Path, method: Method) -> None:
-    """What inference needs of the trained method: its parts for training alone are left out."""
+    """Save what inference needs of the trained method; its parts for training alone are left out."""
     state = module_state(method)
     keep = {name: tensor for name, tensor in state.tensors.items() if not method.is_for_training(name)}
     shutil.rmtree(path, ignore_errors=True)

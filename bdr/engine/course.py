@@ -1,4 +1,4 @@
-"""A run under way: how far it has come, its phases one after another, and its state, to go on from after a stop."""
+"""A run under way: its phases one after another, how far it has come, and the state to go on from after a stop."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from bdr.errors import Interrupted
 from bdr.records import Run, RunWriter
 from bdr.types import Phase
 
-TOLD_EVERY = 1.0  # seconds at least between two steps that are told
+TOLD_EVERY = 1.0  # seconds at least between two reports of a step
 
 
 class Course:
-    """An experiment, and all of it that moves beside its learner."""
+    """An experiment, and all that changes in a run of it apart from its learner."""
 
     def __init__(self, experiment: Experiment, writer: RunWriter, company: Company) -> None:
         self.experiment, self.learner = experiment, experiment.learner
@@ -34,16 +34,16 @@ class Course:
         self.records = Recording(writer, self.listener, experiment)
         self.checkpoints = Checkpoints(experiment.path / "checkpoint")
         self.position = Position()
-        self.waiting = State({}, {})  # what was saved inside a phase, until it is taken up
-        self.losses: dict[str, float] = {}  # of old and new classes, before the first step and after the last
-        self.begun: dict[str, dict[str, float]] = {}  # what plug-ins said of themselves before the first step
-        self.snapshots: Snapshots | None = None  # of a later phase that is analysed
+        self.waiting = State({}, {})  # what was saved inside a phase and has still to be restored
+        self.losses: dict[str, float] = {}  # mean ones of old and new classes, before the first step and after the last
+        self.begun: dict[str, dict[str, float]] = {}  # the reports of plug-ins before the first step
+        self.snapshots: Snapshots | None = None  # only in a later phase that is analysed
         self.before, self.since, self.saved_at = 0.0, time.perf_counter(), time.monotonic()
         self.told_at = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """What this phase has taken so far, all that belongs to it included, and what it took before a stop."""
+        """The seconds that this phase has taken so far, all that belongs to it and the time before a stop included."""
         return self.before + time.perf_counter() - self.since
 
     @seconds.setter
@@ -63,7 +63,7 @@ class Course:
         self.end_phase(phase, pool)
 
     def enter_phase(self, phase: Phase) -> Pool:
-        """Its pool, from its beginning or from wherever it was left."""
+        """Begin a phase, or go on where it was left, and return its pool."""
         fresh = self.position == Position(phase.index)
         if fresh:
             self.seconds, self.losses, self.begun = 0.0, {}, {}
@@ -85,7 +85,7 @@ class Course:
         self.save()
 
     def enter_stage(self, phase: Phase, pool: Pool, number: int) -> Fits:
-        """What it fits, from its beginning or from wherever it was left."""
+        """Begin a stage, or go on where it was left, and return its fits."""
         if not self.position.in_stage:
             self.learner.begin_stage(phase, pool, number)
             if number == 0:
@@ -100,7 +100,7 @@ class Course:
         return fits
 
     def weigh(self, when: str, phase: Phase, pool: Pool) -> None:
-        """The training images of a later phase; where it is analysed, the test images of all seen classes too."""
+        """Keep the mean losses on a later phase's images and, if analysed, on the test images of all seen classes."""
         if phase.first:
             return
         stage, seed = self.learner.stages[phase.index][0], self.learner.seed
@@ -121,7 +121,7 @@ class Course:
         looking = self.snapshots if number == 0 else None
 
         def after_step(step: int, log: Tensor) -> None:
-            if looking is not None:  # before anything is saved: this step is not made again
+            if looking is not None:  # before anything is saved: a resumed run does not make this step again
                 looking.step_ends(stage, epoch, step, fit.eager.names, log)
             self.tell_now_and_then(fit, epoch, step)
             if self.stopping() or self.due():
@@ -141,13 +141,13 @@ class Course:
             self.leave_if_asked()
 
     def tell_now_and_then(self, fit: Fit, epoch: int, step: int) -> None:
-        """By the host's clock alone: a device that was asked how far it is would have to be waited for."""
+        """Report the step once a second, by the host's clock alone: asking the device means waiting for it."""
         if (now := time.monotonic()) - self.told_at >= TOLD_EVERY:
             self.told_at = now
             self.listener.steps_end(fit.objective.phase, fit.stage, epoch, step, fit.steps)
 
     def alternate(self, main: Fit, aside: Fit, epoch: int) -> None:
-        """An epoch of what alternates with a stage, from start to end: it is short."""
+        """Run an epoch of the stage that alternates with another; it is short, so there is no stop within it."""
         aside.wake()
         self.learner.seed_epoch(aside, epoch)
         log = aside.epoch(epoch, 0, None, lambda step, log: None)
@@ -171,7 +171,7 @@ class Course:
             self.leave_if_asked()
 
     def publish(self) -> None:
-        """A first phase that has trained on its exemplars depends on the memory, and is no other run's."""
+        """Share the first phase with equal runs, unless it trained on its exemplars and so depends on the memory."""
         shared = self.experiment.shared
         if shared is None or shared.exists() or self.learner.memory.covers(self.phases[0]):
             return
@@ -186,7 +186,7 @@ class Course:
     def leave_if_asked(self) -> None:
         if self.stopping():
             self.checkpoints.wait()
-            self.records.writer.log("stopped on request; the state is saved")  # whoever is there hears the error
+            self.records.writer.log("stopped on request; the state is saved")  # listeners see the error
             raise Interrupted(f"stopped, and saved; go on with: bdr resume {self.experiment.path}")
 
     def save(self, fits: Fits | None = None, log: Tensor | None = None) -> None:
@@ -194,7 +194,7 @@ class Course:
         self.saved_at = time.monotonic()
 
     def state(self, fits: Fits | None = None, log: Tensor | None = None) -> State:
-        """All that the run is now: the learner, what it is fitting, and how far it has come."""
+        """The state of the run now: its learner, what this is fitting, and how far the run has come."""
         learner = learner_state(self.learner)
         seen = State({}, {}) if self.snapshots is None else self.snapshots.state()
         come = {

@@ -1,4 +1,4 @@
-"""Predictions of a split, the best five classes of every image for every readout; numbers of a phase; mean losses."""
+"""Predictions for a split (the best five classes of each image, by readout), accuracies of a phase, and mean losses."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Predictions(NamedTuple):
 
 
 def predict(method: Method, store: Store, seen: int, limit: int | None = None, top: int = TOP) -> Predictions:
-    """What the method says of the images of all seen classes (of the first `limit` of them): the `top` best classes."""
+    """Predict the `top` best classes of the images of all seen classes, or of the first `limit` of these images."""
     rows = store.of_classes(0, seen)[:limit]
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
     with evaluating(method), convolving_as(method):
         for some in rows.split(store.evaluation_batch):
             for name, scores in scores_of(method, store.plain(some), seen).items():
-                best = scores.topk(min(top, seen), dim=1).indices  # of the scores: probabilities may tie at zero
+                best = scores.topk(min(top, seen), dim=1).indices  # by scores: probabilities may tie at zero
                 parts.setdefault(name, []).append((best, scores.float().softmax(1).gather(1, best)))
     joined = {name: tuple(torch.cat(c).cpu().numpy() for c in zip(*got, strict=True)) for name, got in parts.items()}
     return Predictions(store.labels[rows].cpu().numpy(), {n: (ids, chances) for n, (ids, chances) in joined.items()})
 
 
 def scores_of(method: Method, images: Tensor, seen: int) -> dict[str, Tensor]:
-    """By readout, a column for each of the `seen` classes; a method of one's own may slip."""
+    """Scores by readout, a column for each of the `seen` classes; checked, since a user's own method may be wrong."""
     scores: object = method.readouts(images)
     if not isinstance(scores, dict):
         whose, kind = type(method).__name__, kind_of(scores)
@@ -55,7 +55,7 @@ def scores_of(method: Method, images: Tensor, seen: int) -> dict[str, Tensor]:
 
 
 def measure(found: Predictions, phase: Phase, boundaries: list[tuple[int, int]]) -> dict[str, Any]:
-    """The numbers of a phase for every readout, in percent."""
+    """The accuracies of a phase for every readout, in percent."""
     line: dict[str, Any] = {"accuracy": {}, "top5": {}, "accuracy_old": {}, "accuracy_new": {}, "by_phase": {}}
     for name, (ids, _) in found.readouts.items():
         old, new = metrics.old_and_new(found.labels, ids, phase.old)
@@ -67,7 +67,7 @@ def measure(found: Predictions, phase: Phase, boundaries: list[tuple[int, int]])
 
 
 def mean_losses(objective: Objective, pool: Pool) -> dict[str, float]:
-    """The mean classification loss of old and of new images, as trained with, but without augmentation."""
+    """The mean classification loss on old and on new images: the one used in training, but without augmentation."""
     labels = pool.store.labels[pool.rows]
     with evaluating(objective.method):
         loss = objective.around(pool.outputs(objective.method.net, pool.rows), labels)

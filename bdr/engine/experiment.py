@@ -1,4 +1,4 @@
-"""What a run is made of: a learner, what it is tested on, where it is written, and what others have done of it."""
+"""What a run is made of: a learner, its test images, the run directory, and the phases that other runs have trained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bdr.types import Phase
 
 
 class Company(NamedTuple):
-    """Who is with a run while it trains: who hears of it, who may stop it, and what is tried before the first epoch."""
+    """What accompanies a run: a listener, a function that says whether to stop, and a trial before the first epoch."""
 
     listener: Listener
     stopping: Callable[[], bool]
@@ -38,10 +38,10 @@ class Experiment:
     analyse: bool = False
     checkpoint_every: float = 20.0  # seconds
     shared: Path | None = None  # where a first phase equal to this one's is, or will be, kept
-    taken_over: int = 0  # phases that another run has trained: this one extends it
-    earlier: Earlier | None = None  # that run, where this one is yet to begin
+    taken_over: int = 0  # the number of phases that were trained by the run that this one extends
+    earlier: Earlier | None = None  # that run, if this one has yet to begin
     code: str = ""  # the version of the library's own source
-    own_code: Mapping[str, str] = field(default_factory=dict)  # modules of one's own, with their versions
+    own_code: Mapping[str, str] = field(default_factory=dict)  # the user's own modules, with their versions
 
     @property
     def phases(self) -> Sequence[Phase]:

@@ -1,4 +1,4 @@
-"""One stage: what moves, by which optimiser, at which rate; and the epochs."""
+"""One stage: which parameters move, by which optimiser and at which rate, and its epochs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bdr.types import Clock, Stage, has_name
 
 
 def set_moving(module: nn.Module, names: Iterable[str]) -> None:
-    """Exactly these parameters move; what rests has no gradient, not even one of an earlier stage."""
+    """Let exactly these parameters move; the others have no gradient, not even one left from an earlier stage."""
     names = tuple(names)
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(any(has_name(name, wanted) for wanted in names))
@@ -30,7 +30,7 @@ def set_moving(module: nn.Module, names: Iterable[str]) -> None:
 
 
 def set_modes(module: nn.Module) -> None:
-    """Training mode, but for modules none of whose parameters move: their batch norm rests with them."""
+    """Set training mode, except for modules none of whose parameters move: their batch norm rests with them."""
     module.train()
     for part in module.modules():
         parameters = list(part.parameters())
@@ -39,7 +39,7 @@ def set_modes(module: nn.Module) -> None:
 
 
 class Awake(NamedTuple):
-    """What moves and what trains in some parts now, so that it can be so again without asking every name."""
+    """Which parameters move and which modules train in some parts, to be restored without matching names again."""
 
     moving: list[tuple[nn.Parameter, bool]]
     modes: list[tuple[nn.Module, bool]]
@@ -59,7 +59,7 @@ class Awake(NamedTuple):
 
 
 def drawn_by(plugin: Plugin, steps: int, size: int, chance: torch.Generator) -> tuple[Tensor, ...]:
-    """What a plug-in draws for an epoch. One's own may slip, and with too many rows all would seem well."""
+    """What a plug-in draws for an epoch; checked, for in a user's own plug-in, too many rows would go unnoticed."""
     drawn: object = plugin.draws(steps, size, chance)
     columns = drawn if isinstance(drawn, tuple | list) else [drawn]
     if columns is drawn and all(isinstance(column, Tensor) and column.shape[:1] == (steps,) for column in columns):
@@ -72,10 +72,10 @@ def drawn_by(plugin: Plugin, steps: int, size: int, chance: torch.Generator) -> 
 
 
 class Fit:
-    """A stage under way, of parts that are awake for it. It can be left after any step, and entered again there."""
+    """A stage under way, made once its parts are awake. It can be left after any step, and entered again there."""
 
     def __init__(self, objective: Objective, pool: Pool, engine: str, place: int | str) -> None:
-        self.objective, self.pool, self.place = objective, pool, place  # its place is in the seeds of all draws
+        self.objective, self.pool, self.place = objective, pool, place  # `place` is in the seeds of all draws
         parts, stage, device = objective.parts, objective.stage, pool.store.device
         self.awake = Awake.now(parts)
         undecayed = [p for name, p in objective.method.named_parameters() if not objective.method.decays(name, p)]
@@ -85,22 +85,22 @@ class Fit:
         self.clock = Clock(*(torch.tensor(value, device=device) for value in (0, 0, self.steps, stage.epochs)))
         self.eager = EagerStep(objective, self.optimizer, pool.store, self.clock, stage.clip)
         self.step: Step = make_step(engine, self.eager, whole=pool.batch_size(stage) == stage.batch)
-        self.ahead: dict[int, Epoch] = {}  # what the next epoch draws, once the steps of this one are on their way
+        self.ahead: dict[int, Epoch] = {}  # the next epoch's draws, made once the steps of this one are launched
 
     @property
     def stage(self) -> Stage:
         return self.objective.stage
 
     def wake(self) -> None:
-        """Once more as it was when this was made, after another fit of the same parts has had its turn."""
+        """Restore the parts as they were when this fit was made, after another fit of the same parts had its turn."""
         self.awake.again()
 
     def epoch(
         self, epoch: int, first: int, before: Tensor | None, after_step: Callable[[int, Tensor], None]
     ) -> EpochLog:
-        """Runs an epoch from step `first` on; `before` holds the values of its earlier steps.
+        """Run an epoch from step `first` on; `before` holds the values of its earlier steps.
 
-        `after_step` hears of every step but the last, and may leave by raising.
+        `after_step` is called after every step but the last, and may leave the epoch by raising.
         """
         rate = learning_rate(self.stage, epoch)
         set_rate(self.optimizer, rate)
@@ -113,7 +113,7 @@ class Fit:
             self.step()
             if step + 1 < plan.steps:
                 after_step(step + 1, self.eager.log)
-        if epoch + 1 < self.stage.epochs:  # before the host waits: a GPU would be idle while the next epoch is drawn
+        if epoch + 1 < self.stage.epochs:  # before the host waits, or a GPU would be idle while the next is drawn
             self.ahead = {epoch + 1: self.plan(epoch + 1)}
         numbers = self.eager.log.cpu().numpy()  # the one read of the epoch
         seconds = time.perf_counter() - started
@@ -123,7 +123,7 @@ class Fit:
         return result
 
     def plan(self, epoch: int) -> Epoch:
-        """All draws of an epoch, those of the plug-ins included: of its place alone, whenever they are made."""
+        """All draws of an epoch, plug-ins' included; whenever they are made, they depend on the epoch's place alone."""
         drawn, plugins = self.pool.epoch(self.stage, self.place, epoch), self.objective.plugins
         chances = [self.pool.chance(plugin.name, self.place, epoch) for plugin in plugins]
         size = drawn.rows.shape[1]
@@ -131,7 +131,7 @@ class Fit:
         return drawn._replace(plugins=tuple(theirs))
 
     def check_finite(self, log: EpochLog) -> None:
-        """Names the term that was the first: the step after it makes NaN of all others."""
+        """Refuse terms that are not finite, and name the first of them: one step later all others are NaN too."""
         bad = {name: ~np.isfinite(log.term(name)) for name in log.weights}
         if failed := {name: int(steps.argmax()) for name, steps in bad.items() if steps.any()}:
             name = min(failed, key=failed.__getitem__)
@@ -143,7 +143,7 @@ class Fit:
 
 
 class Fits(NamedTuple):
-    """What a stage fits: its own objective, and the one that alternates with it."""
+    """The fits of a stage: its own, and that of the stage that alternates with it."""
 
     main: Fit
     aside: Fit | None = None

@@ -16,7 +16,7 @@ from bdr.records import Run
 
 
 def publish(folder: Path, state: State) -> None:
-    """Leaves a trained first phase where equal runs will find it; the first to come is kept."""
+    """Write a trained first phase where equal runs will find it; if one is there already, that is kept."""
     try:
         write_state(folder, state)
     except BdrError:
@@ -25,7 +25,7 @@ def publish(folder: Path, state: State) -> None:
 
 
 def published(folder: Path, note: Callable[[str], None]) -> State | None:
-    """The first phase that lies there, if any; a damaged one is thrown away."""
+    """The first phase that an equal run has left in this folder, or None; a damaged one is deleted."""
     if not folder.is_dir():
         return None
     try:
@@ -37,20 +37,20 @@ def published(folder: Path, note: Callable[[str], None]) -> State | None:
 
 
 class Earlier(NamedTuple):
-    """A finished run that is extended, with its exemplars as rows of the images that are here now."""
+    """A finished run that is to be extended, with its exemplars as rows of the images that the new run has."""
 
     run: Run
     state: State  # after its last phase
-    exemplars: list[list[int]]  # of each class
+    exemplars: list[list[int]]  # rows, of each class
 
     def handed_over(self) -> State:
-        """Its state as one of these images; weights are not held twice while a run goes on."""
+        """Its state, with the exemplars as these rows; it is given away, so that weights are not held twice."""
         tensors = dict(self.state.tensors)
         self.state.tensors.clear()
         return State(tensors, self.state.info | {"exemplars": self.exemplars})
 
     def renumber(self, learner: Learner) -> None:
-        """Tells plug-ins that remember single images which rows these are now."""
+        """Tell plug-ins that keep something per image which rows the exemplars have now."""
         both = self.state.info["exemplars"], self.exemplars
         rows = [torch.tensor([row for mine in each for row in mine], dtype=torch.long) for each in both]
         before, after = (each.to(learner.device) for each in rows)

@@ -1,7 +1,7 @@
 """A method with its plug-ins and its memory, led from phase to phase. It writes nothing and knows no folder.
 
-A phase is begun, each of its stages is begun and opened, its epochs are begun and fitted by whoever leads, the stage is
-ended, and the phase is ended.
+Its caller begins a phase. For each stage of the phase, the caller begins the stage, opens its fits, begins and fits the
+epochs, and ends the stage. Then the caller ends the phase.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bdr.types import Phase, Stage
 
 
 def check_grown(method: Method, phase: Phase) -> None:
-    """A method of one's own may forget that its head grows."""
+    """Refuse a head that is too small: a user's own method may forget to let it grow."""
     head = getattr(method.net, "head", None)
     if isinstance(head, Head) and head.classes < phase.seen:
         raise BdrError(
@@ -39,7 +39,7 @@ def check_grown(method: Method, phase: Phase) -> None:
 
 
 def correction_of(plugin: Plugin, phase: Phase) -> Tensor:
-    """A number for each class that has been seen; one's own may slip."""
+    """The plug-in's correction, a number for each seen class; checked, since a user's own plug-in may be wrong."""
     offset: object = plugin.correction(phase)
     if isinstance(offset, Tensor) and offset.shape == (phase.seen,):
         return offset
@@ -49,13 +49,13 @@ def correction_of(plugin: Plugin, phase: Phase) -> Tensor:
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Inside, streams, graphs and random numbers that name no GPU are of this one."""
+    """Inside, streams, graphs and random numbers for which no GPU is named belong to this one."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 @dataclass
 class Learner:
-    """All that training changes, and what it takes to change it."""
+    """All that training changes, and all that is needed to train it."""
 
     phases: Sequence[Phase]
     stages: Sequence[Sequence[Stage]]  # of each phase
@@ -67,7 +67,7 @@ class Learner:
     engine: str = "eager"
     precision: str = "fp32"
     replayed: list[int] = field(default_factory=list)  # the exemplars that this phase trains on
-    moving: list[str] = field(default_factory=list)  # what moves, as the beginnings of phase and stage left it
+    moving: list[str] = field(default_factory=list)  # the parameters that move, after the phase and the stage began
 
     @property
     def device(self) -> torch.device:
@@ -77,14 +77,14 @@ class Learner:
         return {"method": self.method} | {f"plugins.{plugin.name}": plugin for plugin in self.plugins}
 
     def settle(self) -> None:
-        """Puts all modules on the device, in the layout and precision of the run."""
+        """Put all modules on the device, in the layout and precision of the run."""
         for part in self.modules().values():
             part.to(self.device)
             set_precision(part, self.precision, self.device)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """All modules settled and the process as they want it; afterwards it is as it was."""
+        """Inside, all modules are settled and the process is set up for them; its settings are put back afterwards."""
         self.settle()
         with current(self.device), eager_between_steps(self.engine), convolving_as(self.method):
             yield
@@ -101,7 +101,7 @@ class Learner:
         return pool
 
     def pool_of(self, phase: Phase) -> Pool:
-        """The images of a phase that has begun, here or before a stop."""
+        """The pool of a phase that has begun, now or before a stop."""
         new = self.train.of_classes(phase.old, phase.seen)
         replayed = torch.tensor(self.replayed, dtype=torch.long, device=self.device)
         pool = Pool(self.train, phase, new, replayed, self.seed, self.method.held)
@@ -110,7 +110,7 @@ class Learner:
         return pool
 
     def end_phase(self, phase: Phase, pool: Pool) -> None:
-        """What a phase leaves to the next: exemplars, teacher, corrections, class means."""
+        """Make what a phase leaves to the next: exemplars, teacher, corrections, class means."""
         if not self.memory.covers(phase):
             self.select(phase, pool)
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "end"))
@@ -124,7 +124,7 @@ class Learner:
         pool.memory = self.memory.rows(self.device)
 
     def correct(self, phase: Phase) -> None:
-        """What plug-ins have to say of the scores, kept with the model: whoever loads it reads the same."""
+        """Keep the plug-ins' corrections of scores with the model, so that whoever loads it reads the same scores."""
         offsets = [correction_of(plugin, phase) for plugin in self.plugins if plugin.corrects]
         if self.method.correction is not None and offsets:
             self.method.correction.offset = torch.stack(offsets).sum(0)
@@ -132,7 +132,7 @@ class Learner:
     # A stage of it
 
     def each_stage(self, phase: Phase, pool: Pool) -> Iterator[Fits]:
-        """All stages of a phase in turn: each at the start of its first epoch, and ended when the next is asked for."""
+        """Yield the fits of each stage in turn, at the start of its first epoch; asking for the next ends the stage."""
         for number in range(len(self.stages[phase.index])):
             self.begin_stage(phase, pool, number)
             fits = self.open_fits(phase, pool, number)
@@ -155,7 +155,7 @@ class Learner:
         self.moving = [name for name, p in self.method.named_parameters() if p.requires_grad]
 
     def open_fits(self, phase: Phase, pool: Pool, number: int, watches: Sequence[Watch] = (old_loss,)) -> Fits:
-        """What a stage that has begun fits: its own objective, and the one that alternates with it."""
+        """The fits of a stage that has begun: its own, and that of the stage that alternates with it, if any."""
         stage = self.stages[phase.index][number]
         self.wake(stage)
         main = Fit(Objective(self.method, self.plugins, phase, stage, watches), pool, self.engine, number)
@@ -168,17 +168,17 @@ class Learner:
         return Fits(main, aside)
 
     def plain_objective(self, phase: Phase, stage: Stage) -> Objective:
-        """What alternates weighs old and new classes alike: cross-entropy over all that were seen, and no plug-in."""
+        """An alternating stage's objective: cross-entropy over all seen classes, old and new alike, with no plug-in."""
         return Objective(self.method, (), phase, stage, criterion=cross_entropy)
 
     def wake(self, stage: Stage) -> None:
-        """What the stage trains may move, and all that rests is in eval mode."""
+        """Let the parameters that the stage trains move, and put all modules at rest in eval mode."""
         set_moving(self.method, stage.train or self.moving)
         for part in self.modules().values():
             set_modes(part)
 
     def begin_epoch(self, fit: Fit, epoch: int) -> None:
-        """Of a stage itself: the method hears nothing of the epochs that alternate with it."""
+        """Begin an epoch of a stage itself; the method is not told of epochs that alternate with it."""
         self.seed_epoch(fit, epoch)
         self.method.at_epoch(fit.stage, epoch)
 
@@ -187,7 +187,7 @@ class Learner:
         torch.manual_seed(seed_of(self.seed, "phase", phase.index, "stage", fit.place, "epoch", epoch))
 
     def end_stage(self) -> None:
-        """What the stage alone has put to rest may move again; gradients would hold the memory of its graph."""
+        """Let move again what only this stage put to rest; drop gradients, which would hold the memory of its graph."""
         set_moving(self.method, self.moving)
         for part in self.modules().values():
             part.zero_grad(set_to_none=True)

@@ -1,4 +1,4 @@
-"""Who wants to know how a run goes: a terminal, a log, nobody; and what an epoch tells them."""
+"""Listeners, which follow how a run goes (a terminal, a log, nobody), and what they get to know of an epoch."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from bdr.types import Phase, Stage
 
 
 class EpochLog(NamedTuple):
-    """What an epoch came to: a value a step for every term and all that is watched, read from the device once."""
+    """The values of an epoch: one per step for every term and all that is watched, read from the device once."""
 
     epoch: int
     rate: float
     names: tuple[str, ...]
     values: np.ndarray  # (steps, names)
-    weights: dict[str, float]  # of every term, which is what is minimised
+    weights: dict[str, float]  # of every term; what is only watched has none
     seconds: float
     images: int
 
     @property
     def loss(self) -> float:
-        """What is minimised, with its weights, on the mean over the epoch."""
+        """What is minimised: the weighted sum of the terms' means over the epoch."""
         return sum(weight * self.mean(name) for name, weight in self.weights.items())
 
     def mean(self, name: str) -> float:
-        """Over the steps that have such a value; NaN where none has, as in an epoch without any old-class sample."""
+        """The mean over the steps that have a value; NaN if none has, as in an epoch without any old-class sample."""
         values = self.term(name)
         if np.isnan(values).all():
             return math.nan
@@ -43,20 +43,20 @@ class EpochLog(NamedTuple):
 
 
 class Listener:
-    """Hears of everything and does nothing; displays override what they show."""
+    """Is told everything and does nothing; displays override what they show."""
 
     def run_begins(self, title: str, phases: list[Phase], place: str, work: list[list[int]]) -> None:
-        """`work` are the images that pass through training, of every stage of every phase."""
+        """`work` has the number of images that pass through training, for every stage of every phase."""
 
     def stage_begins(self, phase: Phase, number: int, stage: Stage, first_epoch: int) -> None: ...
 
     def steps_end(self, phase: Phase, stage: Stage, epoch: int, step: int, steps: int) -> None:
-        """So many steps of an epoch are on their way: a GPU may have some of them to do yet. Once a second at most."""
+        """`step` of an epoch's `steps` are launched, though a GPU may not have done them all. At most once a second."""
 
     def epoch_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None: ...
 
     def turn_ends(self, phase: Phase, stage: Stage, log: EpochLog) -> None:
-        """An epoch of a stage that alternates with another, after each of that one: its images are in no `work`."""
+        """An epoch of `stage` has ended, which alternates with another one; its images are not in `work`."""
 
     def phase_ends(self, line: dict[str, Any]) -> None: ...
 
@@ -66,7 +66,7 @@ class Listener:
 
 
 class Several(Listener):
-    """Tells all of them, in their order, whatever there is for a listener to hear."""
+    """Passes everything that a listener is told on to several listeners, in their order."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.listeners = listeners

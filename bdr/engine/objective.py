@@ -18,12 +18,12 @@ from bdr.types import Batch, Classify, Outputs, Phase, Stage
 
 
 def kind_of(value: object) -> str:
-    """`(64, 10)`, or `list`: what one's own code returned, to tell it."""
+    """The shape of a tensor, as `(64, 10)`, else the type, as `list`: for errors about what a user's code returned."""
     return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
 
 
 def checked(terms: object, seam: str, whose: str) -> dict[str, Tensor]:
-    """What a method or a plug-in made of a batch; one's own may slip."""
+    """The terms that a method or a plug-in made of a batch; checked, since a user's own code may be wrong."""
     if not isinstance(terms, dict):
         kind = type(terms).__name__
         raise BdrError(f"`{seam}` of {whose} must return named terms, {{'ce': ...}}, and returned a {kind}")
@@ -38,7 +38,7 @@ def checked(terms: object, seam: str, whose: str) -> dict[str, Tensor]:
 
 @fused(logits=1, y=1)
 def weighted_loss(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """The mean cross-entropy of samples that count as much as their weights (B,); NaN where none counts."""
+    """The mean cross-entropy of samples, each counted by its weight (B,); NaN if none counts."""
     return (softmax_loss(logits, y) * weight).sum() / weight.sum()
 
 
@@ -48,7 +48,7 @@ def old_loss(objective: Objective, out: Outputs, y: Tensor) -> dict[str, Tensor]
 
 
 def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """All of them at once: of many small tensors, each copy by itself would be a kernel."""
+    """Copies of all tensors, made at once: one by one, each of many small tensors would cost a kernel."""
     copies = {name: torch.empty_like(tensor) for name, tensor in tensors.items()}
     if tensors:  # torch refuses to copy nothing
         torch._foreach_copy_(list(copies.values()), list(tensors.values()))
@@ -56,7 +56,7 @@ def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def weighed(whose: str, weights: object) -> dict[str, float]:
-    """How much each term of a method or a plug-in counts; one's own may slip."""
+    """How much each term of a method or a plug-in counts; checked, since a user's own code may be wrong."""
     if isinstance(weights, dict):
         return dict(weights)
     raise BdrError(f"`weights` of {whose} must return a number by term, {{}} for none, and returned {weights!r}")
@@ -67,12 +67,12 @@ def owner(plugin: Plugin) -> str:
 
 
 def refuse_names(plugin: Plugin, own: Iterable[str], there: Iterable[str]) -> None:
-    """One of two values of a name would be missing in the records, or in the loss."""
+    """Refuse a name that is there already: one of the two values would be missing in the records, or in the loss."""
     if twice := set(own).intersection(there):
         raise BdrError(f"{owner(plugin)} names a term that is there already: {', '.join(sorted(twice))}")
 
 
-Views = Sequence[tuple[Tensor, ...]]  # the further views of a batch, those of each plug-in by themselves
+Views = Sequence[tuple[Tensor, ...]]  # the further views of a batch, a tuple for each plug-in
 
 
 class Objective:
@@ -85,7 +85,7 @@ class Objective:
         phase: Phase,
         stage: Stage,
         watches: Sequence[Watch] = (old_loss,),
-        criterion: Classify | None = None,  # in the place of the method's own
+        criterion: Classify | None = None,  # instead of the method's own
     ) -> None:
         self.method, self.phase, self.stage, self.watches = method, phase, stage, watches
         self.plugins = [plugin for plugin in plugins if plugin.acts(phase, stage)]
@@ -97,7 +97,7 @@ class Objective:
         self.added_weights = [weighed(owner(plugin), plugin.weights(phase, stage)) for plugin in self.plugins]
         self.weights_of |= dict(zip(map(owner, self.plugins), self.added_weights, strict=True))
         self.weights = {name: weight for mine in self.weights_of.values() for name, weight in mine.items()}
-        self.counted: dict[str, float] = {}  # the weight of every term, once they are known
+        self.counted: dict[str, float] = {}  # the weight of every term, known from the first step on
         self.factors: Tensor | None = None  # the same on the device
 
     def terms(self, batch: Batch, views: Views = ()) -> tuple[dict[str, Tensor], Outputs | None]:
@@ -106,7 +106,7 @@ class Objective:
         handed = self.handed(batch, views)
 
         def classify(out: Outputs, y: Tensor) -> Tensor:
-            if not heard:  # a method may classify more than once; state moves once a batch
+            if not heard:  # a method may classify more than once, but state moves once per batch
                 heard.append(out)
                 for plugin, mine in handed:
                     plugin.observe(mine, out)
@@ -122,30 +122,30 @@ class Objective:
             refuse_names(plugin, own, terms)
             terms.update(own)
             whose.update(dict.fromkeys(own, plugin))
-        if not self.counted:  # a stage has the same terms in every step: the first tells
+        if not self.counted:  # a stage has the same terms in every step: the first shows them
             self.refuse_foreign_weights(whose)
             self.counted = {name: self.weights.get(name, 1.0) for name in terms}
         return terms, out
 
     def refuse_foreign_weights(self, whose: dict[str, Plugin | None]) -> None:
-        """Nothing that is added to a method may weaken what it distils, or what another adds."""
+        """Refuse a plug-in that weighs a term not its own: it could weaken what the method distils or another adds."""
         for plugin, named in zip(self.plugins, self.added_weights, strict=True):
             if others := [term for term in named if whose.get(term, plugin) is not plugin]:
                 raise BdrError(f"{owner(plugin)} weighs a term that is not its own: {', '.join(others)}")
 
     def handed(self, batch: Batch, views: Views) -> list[tuple[Plugin, Batch]]:
-        """Each plug-in, and the batch with its own further views; none where none were made."""
+        """Each plug-in with the batch as it gets it: with its own further views, or without any if none were made."""
         each = views or [()] * len(self.plugins)
         return [(plugin, batch._replace(views=mine)) for plugin, mine in zip(self.plugins, each, strict=True)]
 
     def beside(self, x: Tensor) -> Outputs:
-        """What the network says of further images, whose statistics are none of those that inference reads."""
+        """The network's outputs for further images, which do not change the running statistics that inference reads."""
         buffers = copied(dict(self.method.net.named_buffers()))
         out: Outputs = functional_call(self.method.net, buffers, (x,))
         return out
 
     def total(self, terms: dict[str, Tensor]) -> Tensor:
-        """The terms, weighted and added; a stage has the same terms in every step."""
+        """The weighted sum of the terms; a stage has the same terms in every step."""
         values = torch.stack(list(terms.values()))
         if self.factors is None:
             self.factors = values.new_tensor([self.counted[name] for name in terms])
@@ -153,11 +153,11 @@ class Objective:
 
     @torch.no_grad()
     def watched(self, out: Outputs | None, batch: Batch, views: Views = ()) -> dict[str, Tensor]:
-        """Values of the batch that are not minimised, by name: those of plug-ins, and ours once something is old."""
+        """Values of the batch that are not minimised, by name: the plug-ins' and, after the first phase, our own."""
         if out is None:
             return {}
         found: dict[str, Tensor] = {}
-        for plugin, mine in self.handed(batch, views):  # first: ours take the loss as it is between two batches
+        for plugin, mine in self.handed(batch, views):  # plug-ins first: ours use the loss as it is between batches
             own = checked(plugin.watch(mine, out), "watch", owner(plugin))
             refuse_names(plugin, own, (*self.counted, *found, CE_OLD, *ANALYSED))
             found |= own

@@ -27,11 +27,11 @@ from bdr.records.models import model_folder
 from bdr.records.steps import ANALYSED, CE_OLD
 from bdr.types import Phase
 
-LONGEST = 1000  # letters of a failure in the log
+LONGEST = 1000  # characters of a failure in the log
 
 
 def read(told: Mapping[str, Mapping[str, Tensor]], device: torch.device) -> dict[str, dict[str, float]]:
-    """What plug-ins report of themselves, those with nothing left out; the device is asked once for all of it."""
+    """Reports as plain numbers, empty ones left out; all of them are read from the device at once."""
     told = {name: reported(name, each) for name, each in told.items() if each}
     values = [value for each in told.values() for value in each.values()]
     on_device = [torch.as_tensor(value, dtype=torch.float64, device=device).reshape(1) for value in values]
@@ -40,7 +40,7 @@ def read(told: Mapping[str, Mapping[str, Tensor]], device: torch.device) -> dict
 
 
 def reported(name: str, told: object) -> Mapping[str, Tensor]:
-    """What a method or a plug-in says of itself; one's own may slip."""
+    """The report of a method or a plug-in; checked, since a user's own code may be wrong."""
     if not isinstance(told, Mapping):
         raise BdrError(f"`report` of {name} must return numbers by name, and returned a {type(told).__name__}")
     for key, value in told.items():
@@ -67,7 +67,7 @@ class Recording:
 
     @contextmanager
     def heard_warnings(self) -> Iterator[None]:
-        """Warnings of plug-ins and libraries go into the run's log and to the listener."""
+        """Inside, warnings of plug-ins and libraries go into the run's log and to the listener."""
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             # The compiler advises less exact products for float32; how exact they are is what --precision says.
@@ -77,13 +77,13 @@ class Recording:
 
     @contextmanager
     def logged_failure(self) -> Iterator[None]:
-        """What ends a run, other than a wish, goes into its log: those who read its folder alone should know."""
+        """Inside, an error that ends the run goes into its log, for those who read only its folder; a stop does not."""
         try:
             yield
         except Interrupted:
             raise
         except Exception as error:
-            with suppress(Exception):  # a disk that fails is the error rather than a reason to hide it
+            with suppress(Exception):  # if the disk fails, logging fails too, and must not hide the error
                 self.writer.log(shorten(f"failed: {type(error).__name__}: {error}", LONGEST, placeholder=" ..."))
             raise
         finally:
@@ -92,7 +92,7 @@ class Recording:
     # Epochs
 
     def epoch(self, fit: Fit, number: int, log: EpochLog) -> None:
-        """Of the stage of that number in its phase."""
+        """Record an epoch of stage `number` of its phase, and tell the listener."""
         objective, phase = fit.objective, fit.objective.phase
         self.means(fit, log, objective.plugins)
         if not phase.first:
@@ -103,21 +103,21 @@ class Recording:
         self.listener.epoch_ends(phase, fit.stage, log)
 
     def told(self, phase: Phase, plugins: Sequence[Plugin]) -> dict[str, dict[str, float]]:
-        """What plug-ins have to report of themselves as they stand."""
+        """What plug-ins report of themselves now."""
         method, device = self.learner.method, self.learner.train.device
         return read({plugin.name: plugin.report(phase, method.net) for plugin in plugins}, device)
 
     def said(self, phase: Phase) -> dict[str, float]:
-        """What the method has to report of itself once a phase is over."""
+        """What the method reports of itself once a phase is over."""
         return read({"method": self.learner.method.report(phase)}, self.learner.train.device).get("method", {})
 
     def turn(self, fit: Fit, log: EpochLog, plugins: Sequence[Plugin]) -> None:
-        """Of what alternates with a stage: no plug-in takes part; what those of the stage are may have changed."""
+        """Record an epoch that alternates with a stage: without plug-ins, but it may change what the stage's report."""
         self.means(fit, log, plugins)
         self.listener.turn_ends(fit.objective.phase, fit.stage, log)
 
     def means(self, fit: Fit, log: EpochLog, plugins: Sequence[Plugin]) -> None:
-        """A line of every term's mean, and of what these plug-ins have to report."""
+        """Write a line with the mean of every term and the reports of these plug-ins."""
         phase = fit.objective.phase
         terms = {name: log.mean(name) for name in log.names if name not in ANALYSED}
         line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": log.loss}
@@ -128,7 +128,7 @@ class Recording:
     # Phases
 
     def measured(self, phase: Phase) -> dict[str, Any]:
-        """Predicts, stores the predictions, and measures what is said of a phase at once."""
+        """Predict, store the predictions, and return what is measured at the end of a phase."""
         line: dict[str, Any] = {"phase": phase.index, "old": phase.old, "seen": phase.seen}
         boundaries = [(p.old, p.seen) for p in self.learner.phases[: phase.index + 1]]
         for split, store in {"test": self.experiment.test, "val": self.experiment.validation}.items():
@@ -140,7 +140,7 @@ class Recording:
         return line
 
     def phase(self, phase: Phase, line: dict[str, Any], snapshots: Snapshots | None) -> None:
-        """All that a phase leaves; its line comes last, for a phase that has one is whole."""
+        """Write all records of a phase; its line comes last, for a phase that has one is complete."""
         memory, last = self.learner.memory, phase is self.learner.phases[-1]
         self.writer.memory(phase.index, dict(zip(self.experiment.classes, memory.exemplars, strict=False)))
         if last and self.experiment.keep != "none" and self.learner.method.extensible:
@@ -152,7 +152,7 @@ class Recording:
         self.writer.phase(line)
 
     def told_exemplars(self, phase: Phase) -> dict[str, Any]:
-        """For whoever extends this run on a data set whose rows are others."""
+        """The exemplars, and checksums of test images, for an extension on a data set that has them in other rows."""
         names, kept = self.experiment.classes, tell(self.learner.train, self.learner.memory.exemplars)
         told = {name: [each._asdict() for each in mine] for name, mine in zip(names, kept, strict=False)}
         tests = dict(zip(names, checksums_of_classes(self.experiment.test, phase.seen), strict=False))

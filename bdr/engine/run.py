@@ -1,4 +1,4 @@
-"""A run from its beginning, or from where it stopped: what it takes over from others, and the phases that are left."""
+"""Begin a run, or go on where it stopped: it takes over what other runs have trained, and runs the phases left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bdr.records import Run, RunWriter
 
 
 def begin_run(experiment: Experiment, info: dict[str, Any], company: Company) -> None:
-    """Runs from the first phase on, or from phases that another run has trained already."""
+    """Run from the first phase on, or after the phases that another run has trained already."""
     writer = RunWriter.create(experiment.path, info)
     course = Course(experiment, writer, company)
     with writer.withdrawn_on_failure():
@@ -31,8 +31,8 @@ def begin_run(experiment: Experiment, info: dict[str, Any], company: Company) ->
 
 
 def resume_run(experiment: Experiment, company: Company) -> None:
-    """Goes on from the newest whole checkpoint; without one, from the beginning."""
-    analysed = bool(Run.open(experiment.path).info.get("analyse"))  # from the first step to the last, or not
+    """Go on from the newest whole checkpoint; without one, begin again."""
+    analysed = bool(Run.open(experiment.path).info.get("analyse"))  # all of a run, or none of it
     course = Course(replace(experiment, analyse=analysed), RunWriter.alone(experiment.path), company)
     with course.records.logged_failure():
         if take_up_checkpoint(course):
@@ -43,7 +43,7 @@ def resume_run(experiment: Experiment, company: Company) -> None:
 
 
 def begin_anew(course: Course, company: Company) -> None:
-    """In a folder in which an attempt has left nothing to go on from."""
+    """Begin in a folder in which an earlier attempt has left nothing to go on from."""
     experiment = course.experiment
     rehearse(course, company)
     course.records.writer.begins_anew_with(dict(experiment.own_code), experiment.code)
@@ -52,13 +52,13 @@ def begin_anew(course: Course, company: Company) -> None:
 
 
 def rehearse(course: Course, company: Company) -> None:
-    """Whatever can be tried of a run that begins, before anything of it moves."""
+    """Try whatever can be tried of a run that begins, before anything in it changes."""
     with course.learner.at_work(), course.records.heard_warnings():
         company.rehearse()
 
 
 def take_up_checkpoint(course: Course) -> bool:
-    """Whether there was a whole one; the records are cut back to where it stands."""
+    """Restore the newest checkpoint, cut the records back to it, and return whether there was a whole one."""
     writer = course.records.writer
     with course.records.heard_warnings():
         state = course.checkpoints.newest(lambda state: writer.lost(state.info["offsets"]))
@@ -68,13 +68,13 @@ def take_up_checkpoint(course: Course) -> bool:
     if state is not None:
         course.restore(state)
         course.checkpoints.trust(resting_in(course.learner))
-    # in the log too: whatever it ended with before is over
+    # into the log too: whatever the run ended with before is over
     course.records.note(place_of(course) if state is not None else "there is no checkpoint: the run begins anew")
     return state is not None
 
 
 def place_of(course: Course) -> str:
-    """`going on in phase 0 after epoch 57 of 400`"""
+    """Where a run goes on, as in `going on in phase 0 after epoch 57 of 400`."""
     at = course.position
     stages = course.learner.stages[at.phase] if at.phase < len(course.phases) else []
     if at.stage == len(stages):
@@ -87,8 +87,8 @@ def place_of(course: Course) -> str:
 
 
 def say_other_code(course: Course) -> None:
-    """What is trained from here on may be another method than before, under the same name."""
-    if course.position.phase == len(course.phases):  # only its end was left to be marked
+    """Note code that has changed: what is trained from here on may be another method, under the same name."""
+    if course.position.phase == len(course.phases):  # all is trained: only the end was not marked yet
         return
     own, library = dict(course.experiment.own_code), course.experiment.code
     for line in course.records.writer.goes_on_with(own, library, course.position.phase):
@@ -96,7 +96,7 @@ def say_other_code(course: Course) -> None:
 
 
 def adopt(course: Course, folder: Path) -> None:
-    """Begins after the first phase, if an equal run has left it there."""
+    """Begin after the first phase, if an equal run has left it in this folder."""
     state = published(folder, course.records.note)
     if state is None:
         return
@@ -108,7 +108,7 @@ def adopt(course: Course, folder: Path) -> None:
 
 
 def take_over(course: Course) -> None:
-    """Begins where the run ended that this one extends: its records and its state become those of this one."""
+    """Begin where the extended run ended, with its records and its state."""
     experiment, earlier = course.experiment, course.experiment.earlier
     if earlier is None:
         raise BdrError(f"nothing was saved in {experiment.path} yet: type the bdr extend that began it once more")
@@ -124,7 +124,7 @@ def take_over(course: Course) -> None:
 
 
 def go(course: Course) -> None:
-    """Through the phases that are left."""
+    """Run the phases that are left."""
     try:
         with course.learner.at_work(), course.records.heard_warnings():
             for phase in course.phases[course.position.phase :]:

@@ -1,4 +1,4 @@
-"""All that a learner is at one moment, and the moments of what it fits; and how they take that up again."""
+"""The state of a learner, and the moments of what it is fitting: how they are saved and restored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bdr.nets.base import Frozen
 
 
 def learner_state(learner: Learner) -> State:
-    """Its modules, by name, and which images it remembers."""
+    """The state of a learner: its modules, by name, and the images that it remembers."""
     states = {name: module_state(module) for name, module in learner.modules().items()}
     tensors = {name: tensor for part, mine in states.items() for name, tensor in prefixed(part, mine.tensors).items()}
     info = {"exemplars": learner.memory.exemplars, "replayed": learner.replayed, "moving": learner.moving}
@@ -38,19 +38,19 @@ def restore_learner(learner: Learner, state: State) -> None:
 
 
 def beside_modules(state: State) -> State:
-    """What is still to be taken up when a learner has its own: moments, an epoch that is half-way, snapshots."""
+    """What is left to restore once a learner has its own state: moments, an epoch that is half-way, snapshots."""
     of_modules = tuple(f"{name}:" for name in modules_in(state))
     tensors = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(of_modules)}
     return State(tensors, {name: told for name, told in state.info.items() if name == "snapshots"})
 
 
 def modules_in(state: State) -> list[str]:
-    """By what it says of each: a shared first phase may hold a plug-in that this run does not have."""
+    """The modules of a state, known by their layouts: a shared first phase may hold a plug-in that this run lacks."""
     return [name for name, told in state.info.items() if isinstance(told, dict) and "layouts" in told]
 
 
 def resting_in(learner: Learner) -> dict[str, object]:
-    """The parts at rest, by what the names of their tensors begin with; one inside another belongs to that."""
+    """The content of each part at rest, by the prefix of its tensors' names; parts inside it belong to it."""
     found: dict[str, object] = {}
     for name, module in learner.modules().items():
         for part, frozen in module.named_modules():
@@ -61,12 +61,12 @@ def resting_in(learner: Learner) -> dict[str, object]:
 
 
 def by_prefix(fits: Fits) -> dict[str, Fit]:
-    """As the names of their moments begin in a checkpoint."""
+    """The fits, by the prefix that their moments' names have in a checkpoint."""
     return {"optimizer": fits.main} | ({} if fits.aside is None else {"alternate": fits.aside})
 
 
 def fits_state(fits: Fits | None, log: Tensor | None, device: torch.device) -> dict[str, Tensor]:
-    """Moments, by name; of an epoch that is half-way, its log and the random numbers that are next."""
+    """The moments, by name; of an epoch that is half-way, also its log and the state of the random numbers."""
     tensors: dict[str, Tensor] = {}
     for name, fit in ({} if fits is None else by_prefix(fits)).items():
         tensors |= prefixed(name, optimizer_state(fit.optimizer))
@@ -78,7 +78,7 @@ def fits_state(fits: Fits | None, log: Tensor | None, device: torch.device) -> d
 
 
 def restore_fits(fits: Fits, waiting: State, device: torch.device) -> None:
-    """Moments and random numbers are taken out of what waits; the log is left for the epoch."""
+    """Restore moments and random numbers, which are taken out of `waiting`; the log stays there for the epoch."""
     for name, fit in by_prefix(fits).items():
         restore_optimizer(fit.optimizer, taken_out(name, waiting.tensors))
     random = taken_out("rng", waiting.tensors)

@@ -11,7 +11,7 @@ from bdr.nets.base import Level, Levelled
 
 
 class ScaledConv(nn.Module):
-    """A convolution whose filters rest; every (out, in) plane of them has a factor that learns, 1 at first."""
+    """A convolution with frozen filters; each (out, in) plane of them has a learnable factor, which starts at 1."""
 
     def __init__(self, conv: nn.Conv2d) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class ScaledConv(nn.Module):
 
 
 def scale_convolutions(module: nn.Module) -> None:
-    """Every convolution inside becomes a scaled one; all else is left as it is."""
+    """Replace every convolution inside a module with a scaled one; all else is left as it is."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Conv2d):
             setattr(module, name, ScaledConv(child))
@@ -38,9 +38,9 @@ def scale_convolutions(module: nn.Module) -> None:
 
 
 class TwoBranches(Levelled):
-    """Two copies of a backbone: level l is a_l stable_l + (1 - a_l) plastic_l of the level before.
+    """Two copies of a backbone: level l is a_l stable_l + (1 - a_l) plastic_l, of what level l - 1 gives.
 
-    They start equal, and so do their shares: the a_l, `aggregation`, which rest unless a stage names them.
+    Both copies start equal, and with equal shares: the a_l (`aggregation`), which are frozen unless a stage names them.
     """
 
     def __init__(self, plain: Levelled) -> None:

@@ -16,16 +16,16 @@ from bdr.types import Outputs
 
 
 class Resumable(nn.Module):
-    """A module that is more than its tensors: it can say how it has grown, and be laid out so again before loading."""
+    """A module whose shape can change: `layout` describes it, and `lay_out` restores it before tensors are loaded."""
 
-    by_class: tuple[str, ...] = ()  # buffers (K,): where they are all that grows, neither function has to be written
+    by_class: tuple[str, ...] = ()  # names of buffers (K,); if nothing else grows, neither method needs an override
 
     def layout(self) -> dict[str, Any]:
-        """JSON: widths, counts, switches."""
+        """The shape as JSON values: widths, counts, switches."""
         return {"classes": len(self.get_buffer(self.by_class[0]))} if self.by_class else {}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        """Takes that shape; the tensors are loaded afterwards."""
+        """Take the shape that `layout` returned; the tensors are loaded afterwards."""
         for name in self.by_class:
             setattr(self, name, self.get_buffer(name).new_zeros(layout["classes"]))
 
@@ -35,7 +35,7 @@ def layouts_of(module: nn.Module) -> dict[str, dict[str, Any]]:
 
 
 def lay_out(module: nn.Module, layouts: Mapping[str, dict[str, Any]]) -> None:
-    """Outer parts come first, and may create the inner ones that are laid out next."""
+    """Lay out the named parts of a module. Outer parts come first, as they may create inner ones, laid out next."""
     for name, layout in layouts.items():
         try:
             part = module.get_submodule(name)
@@ -53,12 +53,12 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor, maps: tuple[Tensor, ...] = ()) -> Features:
-        """Average-pooled, in float32 at least: class means and spreads are taken of these features."""
+        """A map, average-pooled in at least float32: class means and spreads are computed from these features."""
         return cls(x.mean((2, 3), dtype=torch.promote_types(x.dtype, torch.float32)), maps)
 
 
 class Backbone(Resumable, ABC):
-    """Images to features. Backbones are what the engine compiles and runs in low precision."""
+    """Maps images to features. It is the part of a network that the engine compiles and runs in low precision."""
 
     dim: int
     source: str | None = None  # the sha256 of the file that its weights were read from
@@ -67,33 +67,33 @@ class Backbone(Resumable, ABC):
     def forward(self, x: Tensor) -> Features: ...
 
     def to_compile(self) -> Sequence[nn.Module]:
-        """The parts that stay as they are from phase to phase: one that grows names those inside it.
+        """The modules to compile, which keep their shape from phase to phase: a backbone that grows names inner ones.
 
-        Each has a `forward` of its own: of torch's own modules, nn.Sequential among them, the compiler skips the code.
+        Each must have a `forward` of its own: the compiler skips the code of torch's modules, nn.Sequential among them.
         """
         return [self]
 
     def kept_elsewhere(self) -> Sequence[nn.Linear]:
-        """Layers that never move and that no state holds: in low precision they are cast once, not in every step."""
+        """Layers that never change and are in no saved state: in low precision they are cast once, not at each step."""
         return []
 
 
 class Level(NamedTuple):
-    """What a level of a backbone makes of what the one before it has made."""
+    """The output of one level of a backbone."""
 
-    x: Tensor  # what the next level reads; of the last one, the pooled features (B, D)
-    map: Tensor  # (B, C, H, W) before its last ReLU, where maps are kept
+    x: Tensor  # the input of the next level; after the last level, the pooled features (B, D)
+    map: Tensor  # (B, C, H, W), before the level's last ReLU if maps are kept
 
     @classmethod
     def last(cls, x: Tensor, relu: bool) -> Level:
-        """Of the map that the last level ends with."""
+        """The output of the last level, from the map that it ends with; with `relu`, a ReLU comes before pooling."""
         return cls(Features.of(F.relu(x) if relu else x).pooled, x)
 
 
 class Levelled(Backbone, ABC):
-    """A backbone that can be run level by level, from images to pooled features; its forward is one after the other.
+    """A backbone that can be run level by level, from images to pooled features; `forward` runs all levels in turn.
 
-    Gates, where its channels can have some, are a vector for every group of channels: see `nets/prunable.py`.
+    If its channels can have gates, these are one vector for each group of channels: see `nets/prunable.py`.
     """
 
     depth: int  # how many levels
@@ -111,22 +111,22 @@ class Levelled(Backbone, ABC):
 
 
 class Divisible(Levelled, ABC):
-    """One whose last level can stand by itself, so that there can be several of it."""
+    """A levelled backbone whose last level can be a module of its own, so that there can be several copies of it."""
 
     @abstractmethod
     def last_level(self) -> nn.Module:
-        """A copy of the last level as a module of its own: from what the level before has made to a Level."""
+        """A copy of the last level as a module of its own, which maps the output of the level before to a Level."""
 
 
 class BatchNorm(nn.BatchNorm2d):
-    """Without the count of batches, which a fixed momentum never reads: it would cost a kernel a layer and step."""
+    """Batch norm without a count of batches, which a fixed momentum never reads: it costs a kernel a layer and step."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
         self.num_batches_tracked = None
 
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
-        """Normalised; a gate (C,) multiplies what leaves each channel, which costs no pass over the images."""
+        """Normalise a batch. A gate (C,) multiplies the output of each channel, without a further pass over images."""
         if gate is None:
             return super().forward(x)
         scale, shift = self.weight * gate, self.bias * gate
@@ -139,7 +139,7 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 class Head(Resumable, ABC):
-    """Features to logits. Heads are grown and read by verbs; nobody reaches into their weights."""
+    """Maps features to logits. Heads are grown and read through their methods; no other code touches their weights."""
 
     @property
     @abstractmethod
@@ -150,10 +150,10 @@ class Head(Resumable, ABC):
 
     @abstractmethod
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor | float]:
-        """Logits (B, K), and the scale by which they exceed cosines."""
+        """Logits (B, K) and their scale: under a cosine head, logits / scale are cosines."""
 
     def read(self, seen: Features) -> Outputs:
-        """All that a network with this head says of what its backbone has seen."""
+        """The outputs of a network with this head, from the features that its backbone computed."""
         logits, scale = self(seen.pooled)
         return Outputs(logits, seen.pooled, scale, seen.maps, nearness=seen.nearness)
 
@@ -165,8 +165,8 @@ N = TypeVar("N", bound=nn.Module)
 class Network(Resumable, Generic[H]):
     """A backbone in the precision of the run, and a head in float32.
 
-    A plug-in may have it split after the first phase, into branches or experts: `splitting` puts them into the places
-    of what there was. Until then it is the plain network, and can be taken from runs that have no such plug-in.
+    A plug-in may have the network split into branches or experts after the first phase: `splitting` puts these in the
+    place of its parts. Until then it is the plain network, and can be taken over from runs without such a plug-in.
     """
 
     backbone: Backbone
@@ -177,11 +177,11 @@ class Network(Resumable, Generic[H]):
         super().__init__()
         self.backbone, self.head = backbone, head
         self.precision: torch.dtype | None = None  # set by the engine: bfloat16, or None for plain float32
-        self.tf32 = False  # set by the engine: whether convolutions in float32 may be those of TensorFloat-32
+        self.tf32 = False  # set by the engine: whether convolutions in float32 may run in TensorFloat-32
         self.splitting, self.is_split = None, False
 
     def split(self) -> None:
-        """What is split already stays as it is."""
+        """Split the network, unless it is split already."""
         if not self.is_split:
             assert self.splitting is not None, "the network was built without a plug-in that splits it"
             self.splitting(self)
@@ -200,7 +200,7 @@ class Network(Resumable, Generic[H]):
         return self.head.read(seen)
 
 
-DECIDED_BY_METHODS = ("last_relu", "maps")  # options of every backbone that are no settings: a method needs them so
+DECIDED_BY_METHODS = ("last_relu", "maps")  # options of every backbone that are no settings: methods decide them
 
 
 class MakeNetwork(Protocol):
@@ -212,7 +212,7 @@ class MakeNetwork(Protocol):
 
 
 class Frozen(nn.Module, Generic[N]):
-    """A part without gradients that no `train()` wakes up. It may run beside what learns, and is saved once."""
+    """A part without gradients that stays in eval mode. It may run in parallel with what learns, and is saved once."""
 
     net: N
     rests = True  # nothing but `refill` changes its weights
@@ -220,7 +220,7 @@ class Frozen(nn.Module, Generic[N]):
     def __init__(self, net: N) -> None:
         super().__init__()
         self.net = copy.deepcopy(net).requires_grad_(False).eval()
-        self.content = object()  # another one whenever the weights are
+        self.content = object()  # a new object whenever the weights change
 
     def train(self, mode: bool = True) -> Self:
         return self
@@ -231,7 +231,7 @@ class Frozen(nn.Module, Generic[N]):
 
 
 class Teacher(Frozen[N]):
-    """The network as it was, for training alone; refilled in place between stages."""
+    """The network as it was, used in training alone; refilled in place between stages."""
 
     @torch.no_grad()
     def refill(self, net: N) -> None:
@@ -243,17 +243,17 @@ class Teacher(Frozen[N]):
 
 
 class Follower(Teacher[N]):
-    """A moving average of what learns, for training alone; it moves in place."""
+    """A moving average of a module that learns, used in training alone; it is updated in place."""
 
     rests = False
 
     @torch.no_grad()
     def follow(self, net: N, momentum: float) -> None:
-        """Keeps this share of itself. Running statistics are averaged as weights are, so that they belong together."""
+        """Move towards `net`, keeping the share `momentum`. Running statistics move too, to fit the weights."""
         mine, theirs = ([*net.parameters(), *net.buffers()] for net in (self.net, net))
         torch._foreach_lerp_(numbers(mine), numbers(theirs), 1 - momentum)
 
 
 def numbers(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Those that can be averaged: counts cannot."""
+    """The tensors that can be averaged: counts cannot."""
     return [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel()]

@@ -1,11 +1,11 @@
 """ConViT: Improving Vision Transformers with Soft Convolutional Inductive Biases (d'Ascoli et al., ICML 2021).
 
-Patches attend to each other by content and by position, head by head as a gate g decides:
+Patches attend to each other by content and by position. In each head a gate g decides how much either counts:
 
     attention = (1 - sigmoid(g)) softmax(q k / sqrt(d)) + sigmoid(g) softmax(w . (dx, dy, dx^2 + dy^2))
 
-Both parts are linear in the values, so each is applied to them by itself, and that by content by torch's own kernel.
-The rows of either add up to one, and so do those of their mixture: nothing is left to be normalised.
+Both parts are linear in the values, so each is applied to them separately, the one by content with torch's own kernel.
+The rows of both add up to one, and so do those of their mixture, which needs no normalisation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def drawn(count: int, dim: int, spread: float) -> nn.Parameter:
 
 
 def initialise(module: nn.Module, spread: float) -> None:
-    """Linear layers from a truncated normal; then attention by place, which begins near by."""
+    """Draw linear layers from a truncated normal, and let attention by position start with the neighbours."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=spread)
         if module.bias is not None:
@@ -37,12 +37,12 @@ def split(x: Tensor, heads: int) -> Tensor:
 
 
 def joined(x: Tensor) -> Tensor:
-    """And back."""
+    """(B, heads, N, C / heads) back to (B, N, C)."""
     return x.transpose(-3, -2).flatten(-2)
 
 
 def relative_places(rows: int, columns: int) -> Tensor:
-    """(3, N, N): dx, dy and their squares' sum, from each patch of a grid to each other one."""
+    """(3, N, N): dx, dy and the sum of their squares, from each patch of a grid to each other one."""
     y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
     dx, dy = (place.flatten()[None, :] - place.flatten()[:, None] for place in (x, y))
     return torch.stack([dx, dy, dx**2 + dy**2]).float()
@@ -63,7 +63,7 @@ class GatedAttention(nn.Module):
 
     @torch.no_grad()
     def start_local(self) -> None:
-        """Values pass through; the first heads look at the neighbours in a square, as a convolution does."""
+        """Let values pass unchanged, and the first heads look at the neighbours in a square, as a convolution does."""
         nn.init.eye_(self.v.weight)
         side = int(self.heads**0.5)
         for head in range(side**2):
@@ -71,7 +71,10 @@ class GatedAttention(nn.Module):
             self.place.weight[head] = torch.tensor([2 * right, 2 * down, -1.0])
 
     def positional(self) -> Tensor:
-        """(H, N, N), the same for every image. Sums of squares are too coarse in half precision: no matrix product."""
+        """Attention by position (H, N, N), the same for every image.
+
+        It needs no matrix product, which would run in half precision: sums of squares would be too coarse there.
+        """
         scores = (self.place.weight[:, :, None, None] * self.places).sum(1) + self.place.bias[:, None, None]
         return scores.softmax(-1)
 
@@ -90,9 +93,9 @@ def perceptron(dim: int, ratio: float) -> nn.Sequential:
 
 
 class Block(nn.Module):
-    """Attention of patches to patches, and a perceptron, each added to what comes in.
+    """Attention of patches to patches and a perceptron, each added to its input.
 
-    Stochastic depth leaves them out for some images: `kept` (2, B) is what each is multiplied by.
+    Stochastic depth leaves them out for some images: `kept` (2, B) holds the factors of their outputs.
     """
 
     def __init__(self, dim: int, heads: int, ratio: float, rows: int, columns: int) -> None:
@@ -113,7 +116,7 @@ def thinned(x: Tensor, kept: Tensor | None, which: int) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Images to patches (B, N, C) that have looked at each other. Its shape never changes."""
+    """Maps images to patches (B, N, C) that have attended to each other. Its shape never changes."""
 
     def __init__(
         self, shape: ImageShape, patch: int, dim: int, blocks: int, heads: int, ratio: float, spread: float

@@ -1,6 +1,6 @@
-"""A ConViT with a learned token a phase, which one class-attention block reads out of it, as DyTox has it.
+"""A ConViT with a learned token for each phase, as in DyTox: one class-attention block decodes the tokens.
 
-The decoder (CaiT, Touvron et al., ICCV 2021) runs once for all tokens: each sees itself and the patches, no other.
+The decoder (CaiT, Touvron et al., ICCV 2021) runs once for all tokens: each sees itself and the patches, but no other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bdr.types import ImageShape
 
 
 class ClassAttention(nn.Module):
-    """Tokens ask; each is answered by itself and the patches."""
+    """Attention in which each token queries itself and the patches."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class ClassAttention(nn.Module):
         self.project = nn.Linear(dim, dim)
 
     def forward(self, tokens: Tensor, patches: Tensor) -> Tensor:
-        """(B, T, C) of tokens (T, C), which are the same for every image, and patches (B, N, C)."""
+        """(B, T, C) from tokens (T, C), which are the same for every image, and patches (B, N, C)."""
         q, own_k, own_v = (split(part(tokens), self.heads) for part in (self.q, self.k, self.v))  # (H, T, d)
         k, v = split(self.k(patches), self.heads), split(self.v(patches), self.heads)  # (B, H, N, d)
         own = (q * own_k).sum(-1, keepdim=True).expand(patches.shape[0], -1, -1, -1)
@@ -38,7 +38,7 @@ class ClassAttention(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A block of tokens that attend to patches: (B, T, C). Each token of each image has its own `kept` (2, B, T)."""
+    """A block in which tokens attend to patches: (B, T, C). `kept` (2, B, T) has factors for each token and image."""
 
     def __init__(self, dim: int, heads: int, ratio: float) -> None:
         super().__init__()
@@ -53,13 +53,13 @@ class Decoder(nn.Module):
 
 @fused(tokens=0, kept=2)
 def decoded(decoder: Decoder, tokens: Tensor, patches: Tensor, kept: Tensor | None) -> Tensor:
-    """(B, T, C) what the decoder makes of the tokens, which become more: so it is compiled once for all phases."""
+    """(B, T, C): the decoded tokens. Their number is marked as growing, so that all phases share one compiled form."""
     said: Tensor = decoder(tokens, patches, kept)
     return said
 
 
 class TaskTokens(Resumable):
-    """A learned token a phase; those of earlier phases rest in a block of their own."""
+    """A learned token for each phase; those of earlier phases are frozen in a block of their own."""
 
     def __init__(self, dim: int, spread: float) -> None:
         super().__init__()
@@ -82,13 +82,13 @@ class TaskTokens(Resumable):
 
 
 class TokenTransformer(Backbone):
-    """Encoder, tokens, decoder; features are what the tokens have become, side by side: (B, T x dim).
+    """Encoder, tokens and decoder; the features are the decoded tokens side by side: (B, T x dim).
 
-    It begins with one token, and is a backbone like any other until it is grown. What stochastic depth leaves out is
-    drawn here, before anything compiled, so that all engines draw alike.
+    It starts with one token, and until it grows it is a backbone like any other. What stochastic depth leaves out is
+    drawn here, before any compiled code runs, so that all engines draw alike.
     """
 
-    rates: Tensor  # (blocks + 1,) of leaving out; the decoder's is the last
+    rates: Tensor  # (blocks + 1,) probabilities of being left out; the decoder's is the last
 
     def __init__(
         self,
@@ -111,14 +111,14 @@ class TokenTransformer(Backbone):
         self.register_buffer("rates", torch.linspace(0, stochastic_depth, blocks + 1), persistent=False)
 
     def grow(self) -> None:
-        """One more token."""
+        """Add a token."""
         self.tokens.grow()
 
     def to_compile(self) -> Sequence[nn.Module]:
         return [self.encoder]
 
     def kept(self, part: nn.Module, rates: Tensor, *shape: int) -> Tensor | None:
-        """(rates, 2, *shape) zero with its rate, else as much more as the others are less; nothing in eval mode."""
+        """(rates, 2, *shape): factors, 0 with probability `rate` and else 1 / (1 - rate); None in eval mode."""
         if not part.training or not self.stochastic_depth:
             return None
         stays = (1 - rates).reshape(-1, *[1] * (1 + len(shape)))
@@ -155,10 +155,10 @@ def convit(
     stochastic_depth: float = 0.1,
     spread: float = 0.02,
 ) -> TokenTransformer:
-    """ConViT with a token a phase, as DyTox has it: 384 features a token, 10.68 M parameters.
+    """ConViT with a token a phase, as in DyTox: 384 features a token, 10.68 M parameters.
 
-    `spread` is that of the truncated normal that weights, positions and tokens are drawn from.
-    Features keep their sign with `last_relu` or without: they come from a sum, as a transformer's do.
+    `spread` is that of the truncated normal from which weights, positions and tokens are drawn. Features keep their
+    sign with or without `last_relu`: they come from a sum, as a transformer's do.
     """
     if maps:
         raise ValueError("a transformer has no feature maps; use --net resnet18 or another one that has")

@@ -1,4 +1,4 @@
-"""A backbone of many: one more extractor every phase, those before it at rest, and the features of all side by side."""
+"""A backbone with one extractor for each phase: earlier ones are frozen, and the features of all stand side by side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bdr.nets.prunable import Prunable
 
 
 class Expandable(Backbone):
-    """Extractors in order of age. The newest may have gates on its channels, and lose those that are shut."""
+    """Extractors, oldest first. The newest may have gates on its channels, and lose those whose gates are shut."""
 
     def __init__(self, first: Backbone) -> None:
         super().__init__()
@@ -27,11 +27,11 @@ class Expandable(Backbone):
         return sum(part.dim for part in self.extractors())
 
     def extractors(self) -> list[Backbone]:
-        """All of them, in order of age."""
+        """All extractors, oldest first."""
         return [*(part.net for part in self.old), self.newest]  # type: ignore[list-item]
 
     def prunable(self) -> Prunable:
-        """The newest, if channels can be taken from it."""
+        """The newest extractor; an error if no channels can be removed from it."""
         if not isinstance(self.newest, Prunable):
             raise ValueError(
                 f"a {type(self.newest).__name__} cannot be pruned: set keep = 1, or use a net whose channels can be "
@@ -40,7 +40,7 @@ class Expandable(Backbone):
         return self.newest
 
     def grow(self) -> bool:
-        """The newest rests from now on, and a copy of it learns; true if the copy has anew what pruning took."""
+        """Freeze the newest extractor and add a copy that learns; true if the copy regained what pruning removed."""
         self.old.append(Frozen(self.newest))
         pruned = isinstance(self.newest, Prunable) and not self.newest.whole
         if isinstance(self.newest, Prunable) and pruned:
@@ -51,9 +51,9 @@ class Expandable(Backbone):
         return pruned
 
     def prune(self, kept: Sequence[Tensor]) -> Tensor:
-        """The newest without the channels that are not kept, and without gates; (D,) which features are left.
+        """Reduce the newest extractor to the kept channels, without gates; return which features (D,) are left.
 
-        It is replaced, not changed: compiled code belongs to its former shape.
+        It is replaced, not changed, because compiled code belongs to its former shape.
         """
         before = self.prunable()
         rest = torch.ones(self.dim - before.dim, dtype=torch.bool, device=kept[0].device)
@@ -65,13 +65,13 @@ class Expandable(Backbone):
 
     def forward(self, x: Tensor) -> Features:
         gates = self.gates()
-        # First what learns: those at rest may then run beside it.
+        # What learns runs first, so that the frozen extractors may run in parallel with it.
         newest: Features = self.newest(x) if gates is None else self.newest(x, gates)
         before = [part(x).pooled for part in self.old]
         return Features(torch.cat([*before, newest.pooled], 1), newest.maps)
 
     def to_compile(self) -> Sequence[nn.Module]:
-        """Extractors of the usual shape share their code; those that lost channels would each need their own."""
+        """Extractors of the usual shape, which share compiled code; each one that lost channels would need its own."""
         usual = [part for part in self.extractors() if not isinstance(part, Prunable) or part.whole]
         return [inner for part in usual for inner in part.to_compile()]
 
@@ -79,5 +79,5 @@ class Expandable(Backbone):
         return {"extractors": 1 + len(self.old)}
 
     def lay_out(self, layout: dict[str, Any]) -> None:
-        """Each extractor is laid out by itself afterwards."""
+        """Create the extractors; each is laid out by itself afterwards."""
         self.old = nn.ModuleList(Frozen(self.newest) for _ in range(layout["extractors"] - 1))

@@ -1,8 +1,8 @@
-"""A network of several experts: they share the early levels; each has its own last one, and its own head.
+"""A network of several experts, which share the early levels; each has its own last level and its own head.
 
-All start as copies of the plain network, the first one being what was there. Their features stand side by side, each
-expert's at unit length: so the cosine of two such rows is the mean of the experts' cosines, and the squared distance of
-two the sum of theirs.
+All experts start as copies of the plain network, which is itself the first of them. Their features stand side by side,
+each expert's at unit length: so the cosine of two such rows is the mean of the experts' cosines, and their squared
+distance is the sum of the experts' squared distances.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bdr.types import Outputs
 
 
 class Experts(Backbone):
-    """A backbone whose last level is there several times. Features are those of all experts, one after another."""
+    """A backbone with several copies of its last level. Features are those of all experts, one after another."""
 
     def __init__(self, plain: Divisible, count: int) -> None:
         super().__init__()
         self.dim = count * plain.dim
-        self.plain = plain  # shared levels, and the first expert's
+        self.plain = plain  # the shared levels, and the first expert's last one
         self.others = nn.ModuleList(plain.last_level() for _ in range(count - 1))
 
     def forward(self, x: Tensor) -> Features:
@@ -36,7 +36,7 @@ class Experts(Backbone):
 
 
 class ExpertHeads(Head):
-    """The classifiers of all experts. What a method asks of its head, each of them does; logits are their mean."""
+    """The classifiers of all experts. Each of them does what a method calls on its head; the logits are their mean."""
 
     def __init__(self, first: Head, count: int) -> None:
         super().__init__()
@@ -66,11 +66,11 @@ class ExpertHeads(Head):
             head.clamp()
 
     def align(self, old: int) -> Tensor:
-        """The mean factor of the heads."""
+        """Align every head; return the mean of their factors."""
         return torch.stack([head.align(old) for head in self.each()]).mean()
 
     def imprint(self, directions: Tensor) -> None:
-        """Directions (K_new, D) of all features: each head takes its part of them."""
+        """Imprint directions (K_new, D) in the features of all experts: each head takes its part of them."""
         for head, part in zip(self.each(), directions.chunk(len(self.heads), 1), strict=True):
             head.imprint(F.normalize(part))
 

@@ -2,16 +2,17 @@
 
     m = sigmoid(s e),     s = 1 / s_max + (s_max - 1 / s_max) (b - 1) / (B - 1) at batch b of the B of an epoch
 
-The steeper the sigmoid, the less of a slope it lets through to e, so gradients are compensated for it:
+The steeper the sigmoid, the less of a gradient it lets through to e, so gradients are compensated for it:
 
     g' = g sigma'(e) / (s sigma'(s e)),   and since   g = dL/dm s sigma'(s e),   that is   g' = dL/dm sigma'(e)
 
-which is how it is computed here: the value is that of the steep sigmoid, the slope that of the plain one. As a factor
-on gradients it would be 0 times infinity wherever the steep one is saturated.
+which is how it is computed here: the value is that of the steep sigmoid, the slope that of the plain one. A factor on
+gradients would be 0 times infinity wherever the steep sigmoid is saturated.
 
-A channel that is worth a little is best left ajar: in a long training e of many a gate ends up so near to zero that it
-is neither open nor shut at s_max, and the network counts on that. So before it is trained to the end its gates are
-settled, each far on its side, where it has no slope either, and the weights get used to what will be left of it.
+The best gate for a channel of little use is ajar: in a long training, the e of many gates end up so near to zero that
+they are neither open nor shut at s_max, and the network counts on that. So the gates are settled before the end of
+training: each is moved far to its side of zero, where its slope is zero too, and the weights adapt to the channels that
+will be left.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from bdr.nets.base import Resumable
 from bdr.nets.prunable import Prunable, above, quadratic
 from bdr.types import Clock
 
-OPENNESS = 2.0  # where gates begin, give or take one: nearly all open
-SETTLED = 1e6  # how far from zero a gate is open or shut at any s, for good
+OPENNESS = 2.0  # where e begins, give or take one: nearly all gates are open
+SETTLED = 1e6  # how far from zero the e of a settled gate is: open or shut for good, at any s
 
 
 def steep_sigmoid(e: Tensor, s: Tensor) -> Tensor:
@@ -37,16 +38,16 @@ def steep_sigmoid(e: Tensor, s: Tensor) -> Tensor:
 
 
 def steepness(clock: Clock, s_max: float) -> Tensor:
-    """From 1 / s_max at the first batch of an epoch to s_max at the last; s_max where there is but one."""
+    """The factor s: from 1 / s_max at the first batch of an epoch to s_max at the last; s_max if there is only one."""
     to_come = (clock.steps - 1 - clock.step) / (clock.steps - 1).clamp(min=1)
     return 1 / s_max + (s_max - 1 / s_max) * (1 - to_come)
 
 
 class Gates(Resumable):
-    """One number e for every channel, group after group; none where there are no gates."""
+    """The gates of a network: one number e for each channel, group after group; none where there are no gates."""
 
     s: Tensor
-    table: Tensor  # of the weights that the gates stand on, as shares of all
+    table: Tensor  # `Prunable.table` of the convolution weights, as shares of all of them
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,10 +57,10 @@ class Gates(Resumable):
         self.register_buffer("table", torch.empty(0, 0))
 
     def begin(self, net: Prunable) -> None:
-        """A gate for every channel of the network."""
+        """Give every channel of the network a gate."""
         like = next(net.parameters())
         self.lay_out({"widths": net.widths})
-        self.e.data = (OPENNESS + torch.randn(sum(self.widths))).to(like)  # on the CPU: every device starts alike
+        self.e.data = (OPENNESS + torch.randn(sum(self.widths))).to(like)  # on the CPU, so all devices start alike
         table = net.table(norms=False)
         whole = quadratic(torch.tensor(self.widths, dtype=table.dtype), table)
         self.table.copy_(table / whole)
@@ -73,24 +74,24 @@ class Gates(Resumable):
         return bool(self.widths)
 
     def groups(self) -> tuple[Tensor, ...]:
-        """The numbers of each group."""
+        """The numbers e of each group."""
         return self.e.split(self.widths)
 
     @torch.no_grad()
     def settle(self, kept: Sequence[Tensor]) -> None:
-        """Open for good where the mask of a group says so, and shut elsewhere."""
+        """Open for good the gates that the masks (one for each group) keep, and shut all others for good."""
         self.e.copy_(torch.cat(list(kept)) * 2 * SETTLED - SETTLED)
 
     @property
     def settled(self) -> bool:
-        """Momentum may still move a number or two on, but never back to where it learns."""
+        """Whether all gates are settled. Momentum may still move an e a little, but never back to where it learns."""
         return self.there and bool((self.e.abs() > SETTLED / 2).all())
 
     def anneal(self, clock: Clock, s_max: float) -> None:
         self.s.copy_(steepness(clock, s_max))
 
     def forward(self) -> tuple[Tensor, ...] | None:
-        """What each group of channels is multiplied by."""
+        """The factors of the channels in each group; None without gates."""
         if not self.there:
             return None
         if self.training:
@@ -98,7 +99,7 @@ class Gates(Resumable):
         return tuple(mask.to(self.e.dtype) for mask in self.kept())
 
     def kept(self) -> list[Tensor]:
-        """Masks of the channels whose gate is open; in every group the widest one is."""
+        """Masks of the channels whose gate is open; in each group the one with the largest e always is."""
         return above(self.groups(), 0.0)
 
     def sparsity(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Classifiers that grow: linear, and cosine with the embeddings of earlier phases at rest."""
+"""Classifiers that grow: linear, and cosine with the embeddings of earlier phases frozen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cosine_logits(features: Tensor, embeddings: Tensor, eta: Tensor) -> Tensor:
 
 
 class LinearHead(Head):
-    """z = W f (+ b); old rows are kept when it grows, and all rows move."""
+    """z = W f (+ b); old rows are kept when it grows, and all rows learn."""
 
     def __init__(self, dim: int, bias: bool = True) -> None:
         super().__init__()
@@ -37,19 +37,19 @@ class LinearHead(Head):
         return len(self.weight)
 
     def restart(self, count: int) -> None:
-        """So many fresh rows, and none of the present ones."""
+        """Replace all rows with `count` fresh ones."""
         self.lay_out({"classes": 0, "dim": self.weight.shape[1]})
         self.grow(count)
 
     def renew(self, count: int, dim: int) -> None:
-        """So many rows for so many features, Kaiming-normal; nothing of the present ones is left."""
+        """Replace all rows with `count` Kaiming-normal ones for `dim` features."""
         self.lay_out({"classes": count, "dim": dim})
-        self.weight.data = (torch.randn(count, dim) * dim**-0.5).to(self.weight)  # on every device alike
+        self.weight.data = (torch.randn(count, dim) * dim**-0.5).to(self.weight)  # every device starts alike
         if self.bias is not None:
             self.bias.data.zero_()
 
     def narrow(self, kept: Tensor) -> None:
-        """Only the features (D,) that are kept are looked at from now on."""
+        """Read only the features that are kept, by a mask (D,), from now on."""
         self.weight = nn.Parameter(self.weight.data[:, kept])
 
     def grow(self, count: int) -> None:
@@ -59,21 +59,21 @@ class LinearHead(Head):
 
     @torch.no_grad()
     def redraw(self) -> None:
-        """Fresh rows in the place of all present ones: an optimiser or a captured graph may hold on to them."""
+        """Draw all rows anew, in place, because an optimiser or a captured graph may hold on to them."""
         self.weight.copy_(uniform(len(self.weight), self.weight))
         if self.bias is not None:
             self.bias.zero_()
 
     @torch.no_grad()
     def clamp(self) -> None:
-        """No weight is below zero."""
+        """Set negative weights to zero."""
         self.weight.clamp_(min=0)
 
     @torch.no_grad()
     def align(self, old: int) -> Tensor:
-        """The rows from `old` on become as long as those before, on average; if all are zero they stay so.
+        """Scale the rows from `old` on, so that they are as long as those before on average; return the factor.
 
-        By which factor, is returned.
+        If all of them are zero, they stay so.
         """
         length = self.weight.norm(dim=1)
         before, now = length[:old].mean(), length[old:].mean()
@@ -94,7 +94,7 @@ class LinearHead(Head):
 
 
 class CosineHead(Head):
-    """z_k = eta <f/|f|, w_k/|w_k|>, eta learnable; the embeddings of earlier phases rest in a block of their own."""
+    """z_k = eta <f/|f|, w_k/|w_k|>, eta learnable; the embeddings of earlier phases are frozen in their own block."""
 
     def __init__(self, dim: int, eta: float = 1.0) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class CosineHead(Head):
 
     @torch.no_grad()
     def imprint(self, directions: Tensor) -> None:
-        """New embeddings point along these unit vectors (K_new, D) and are as long as the old ones are on average."""
+        """Point new embeddings along these unit vectors (K_new, D), as long as the old ones are on average."""
         self.new.copy_(directions * self.old.norm(dim=1).mean())
 
     def layout(self) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from bdr.errors import BdrError, shortened
 
-NAMED = 3  # of the names that are wrong, so many are told
+NAMED = 3  # how many of the wrong names an error lists
 
 
 def checksum(path: str, how_to_get: str) -> str:
-    """The sha256 of a file, or how to get one."""
+    """The sha256 of a file; if there is no such file, an error that says how to get it."""
     try:
         with Path(path).expanduser().open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -29,7 +29,7 @@ def checksum(path: str, how_to_get: str) -> str:
 
 
 def refuse_another(path: str, found: str, wanted: str | None) -> None:
-    """A file that was damaged on its way, or is of another release, has the right names and shapes all the same."""
+    """Refuse a file with another sha256: names and shapes are right even if it is damaged or of another release."""
     if wanted is not None and wanted.lower() != found:
         raise ValueError(
             f"weights '{path}' have sha256 {found}, and sha256 = {wanted} is asked for: download the file anew, or ask "
@@ -38,7 +38,7 @@ def refuse_another(path: str, found: str, wanted: str | None) -> None:
 
 
 def read_weights(path: str, wanted: Mapping[str, Tensor], ignored: str) -> dict[str, Tensor]:
-    """The tensors of a file, which are those that are wanted; names that begin with `ignored` may be there too."""
+    """The tensors of a file, checked to be those wanted; other names may be there if they begin with `ignored`."""
     try:
         found = {
             name: value for name, value in load_file(Path(path).expanduser()).items() if not name.startswith(ignored)

@@ -13,14 +13,14 @@ WIDTH = 128
 
 
 def norm_of(width: int) -> nn.Module:
-    """By the batch at hand: statistics of what learns do not fit weights that follow it."""
+    """Batch norm by the batch at hand: running statistics of what learns would not fit weights that follow it."""
     return nn.BatchNorm1d(width, track_running_stats=False)
 
 
 class Projection(Resumable):
-    """Features (B, D) to unit vectors (B, 128), by two layers; made when it is known how many features there are.
+    """Maps features (B, D) to unit vectors (B, 128) by two layers, which `fit` makes once D is known.
 
-    Batch norm follows the first layer, and the second one too where it is `normed_twice`.
+    Batch norm follows the first layer, and with `normed_twice` the second one too.
     """
 
     def __init__(self, normed_twice: bool = False) -> None:
@@ -34,9 +34,9 @@ class Projection(Resumable):
         self.fit(layout["dim"])
 
     def fit(self, dim: int) -> None:
-        """Begins anew where the number of features has changed."""
+        """Make new layers if the number of features has changed."""
         if dim != self.dim:
-            last = [norm_of(WIDTH)] if self.normed_twice else []  # its shift stands in for the layer's own
+            last = [norm_of(WIDTH)] if self.normed_twice else []  # its shift replaces the layer's bias
             output = nn.Linear(dim, WIDTH, bias=not self.normed_twice)
             self.layers = nn.Sequential(nn.Linear(dim, dim), norm_of(dim), nn.ReLU(), output, *last)
             self.dim = dim

@@ -1,7 +1,7 @@
-"""Prompts for a vision transformer that rests: a pool of them with keys, and two ways to put them in.
+"""Prompts for a frozen vision transformer: a pool of prompts with keys, and two ways to insert them.
 
-An image is first seen by the transformer alone; its class token is the query, and the prompts whose keys are nearest to
-it are used for that image. That first look shares the weights with the second, and takes no gradients.
+Each image first passes the transformer without prompts. The class token that results is the query: the prompts whose
+keys are nearest to it are used for that image. This first pass has the same weights as the second, and no gradients.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def drawn(*shape: int) -> nn.Parameter:
 
 
 def nearest(cosines: Tensor, count: int) -> Tensor:
-    """(B, k) the prompts of each image, of its cosines (B, P) with all keys."""
+    """(B, k): the prompts with the nearest keys for each image, from its cosines (B, P) with all keys."""
     return cosines.topk(count, dim=1).indices
 
 
 def majority(chosen: Tensor, pool: int) -> Tensor:
-    """(1, k) the prompts that are chosen (B, k) most often in a batch; the first ones of those that are level."""
+    """(1, k): the prompts that are chosen (B, k) most often in a batch; the first ones where counts are equal."""
     places = torch.arange(pool, device=chosen.device)
     votes = (chosen.flatten()[:, None] == places).sum(0)
     return (votes * pool - places).topk(chosen.shape[1]).indices[None]
@@ -40,22 +40,22 @@ class PromptPool(nn.Module):
         self.prompts, self.keys = drawn(size, length, dim), drawn(size, dim)
 
     def cosines(self, query: Tensor) -> Tensor:
-        """(B, P) of queries (B, D) and keys."""
+        """(B, P): cosines of queries (B, D) with all keys."""
         return F.cosine_similarity(query[:, None], self.keys, dim=2)
 
     def take(self, chosen: Tensor, count: int) -> Tensor:
-        """(B, k L, D) the chosen prompts in a row; `chosen` is (B, k), or (1, k) for all images alike."""
+        """(B, k L, D): the chosen prompts in a row; `chosen` is (B, k), or (1, k) for all images alike."""
         taken = self.prompts.index_select(0, chosen.flatten()).unflatten(0, chosen.shape)
         return taken.flatten(1, 2).expand(count, -1, -1)
 
 
 def near(cosines: Tensor, chosen: Tensor) -> Tensor:
-    """(B,) the cosines with the chosen keys, added."""
+    """(B,): the sum of the cosines with the chosen keys."""
     return cosines.gather(1, chosen.expand(cosines.shape[0], -1)).sum(1)
 
 
 class Prompted(Backbone):
-    """Abstract: a transformer at rest, and a pool of prompts that its own class token chooses from."""
+    """Abstract: a frozen transformer, and a pool of prompts from which its own class token chooses."""
 
     def __init__(self, vit: VisionTransformer, pool: PromptPool) -> None:
         super().__init__()
@@ -67,14 +67,14 @@ class Prompted(Backbone):
 
     @torch.no_grad()
     def query(self, tokens: Tensor) -> Tensor:
-        """(B, D) what the transformer says of images without any prompt."""
+        """(B, D): the class token of each image after the transformer, without any prompt."""
         return self.vit.encode(tokens)[:, 0]
 
 
 class PromptedInput(Prompted):
-    """Prompts stand among the tokens that the first block sees; the features are the mean of what becomes of them.
+    """Prompts are put among the tokens that enter the first block; the features are the mean of the prompts' outputs.
 
-    In training a batch agrees on its prompts by vote. Otherwise every image has its own, whatever stands beside it.
+    In training, a batch agrees on its prompts by vote. Otherwise each image has its own, whatever else is in the batch.
     """
 
     def __init__(self, vit: VisionTransformer, pool: int, length: int, top: int) -> None:
@@ -96,10 +96,10 @@ class PromptedInput(Prompted):
 
 
 class PrefixedBlocks(Prompted):
-    """Prompts are keys and values that blocks look at: general ones for all images, and one of the pool for each.
+    """Prompts are further keys and values in blocks: general ones for all images, and one from the pool for each.
 
-    In training the prompt of the phase is used, whatever the query says. Otherwise it is the one with the nearest key,
-    of those that a phase has trained.
+    In training, the one from the pool is that of the phase, whatever the query says. Otherwise it is the one with the
+    nearest key among those that a phase has trained.
     """
 
     phase: Tensor  # (1,)
@@ -114,7 +114,7 @@ class PrefixedBlocks(Prompted):
 
     @torch.no_grad()
     def enter(self, phase: int, inherit: bool) -> None:
-        """The prompt of this phase is next; it may start as the one before."""
+        """Use the prompt of this phase from now on; with `inherit` it starts as a copy of the one before."""
         self.phase.fill_(phase)
         if inherit and phase:
             self.pool.prompts[phase] = self.pool.prompts[phase - 1]
@@ -126,7 +126,7 @@ class PrefixedBlocks(Prompted):
         return nearest(cosines.masked_fill(untrained, -torch.inf), 1)
 
     def prefixes(self, own: Tensor) -> dict[int, Tensor]:
-        """(2, B, L, D) for each block that has one, of the prompts (B, blocks 2 L, D) of the images."""
+        """(2, B, L, D): the prefix of each block that has one; the images' own prompts are (B, blocks 2 L, D)."""
         mine = own.unflatten(1, (len(self.expert), 2, -1)).permute(1, 2, 0, 3, 4)
         all_alike = self.shared.unflatten(1, (2, 1, -1)).expand(-1, -1, own.shape[0], -1, -1)
         return dict(zip(self.general, all_alike, strict=True)) | dict(zip(self.expert, mine, strict=True))

@@ -1,10 +1,10 @@
-"""The local similarity classifier: several proxies a class, old ones at rest; and k-means, to place new ones.
+"""The local similarity classifier: several proxies per class, old ones frozen; and k-means, to place new ones.
 
-A class scores by how near its proxies are, the nearer ones counting more:
+The score of a class says how near its proxies are to the features; nearer proxies count more:
 
     s_kj = - | f/|f| - p_kj/|p_kj| |^2 = 2 cos(f, p_kj) - 2,        score_k = sum_j softmax_j(s_kj) s_kj
 
-Logits are eta score_k without the constant -2 eta, which no softmax and no loss here can see. So logits / (2 eta) are
+Logits are eta score_k without the constant -2 eta, which changes no softmax and no loss here. So logits / (2 eta) are
 cosines.
 """
 
@@ -25,14 +25,14 @@ ROUNDS = 300
 
 @fused(proxies=0)
 def local_similarity(features: Tensor, proxies: Tensor, eta: Tensor) -> Tensor:
-    """(B, K) logits of features (B, D) under proxies (K, P, D)."""
+    """(B, K): logits of features (B, D) under proxies (K, P, D)."""
     cosines = F.linear(F.normalize(features), F.normalize(proxies, dim=2).flatten(0, 1))
     near = 2 * cosines.unflatten(1, (-1, proxies.shape[1]))
     return eta * (near.softmax(2) * near).sum(2)
 
 
 class ProxyHead(Head):
-    """Logits by local similarity, eta learnable; the proxies of earlier phases are a block of their own."""
+    """Logits by local similarity, eta learnable; the proxies of earlier phases are frozen in a block of their own."""
 
     def __init__(self, dim: int, proxies: int = 10, eta: float = 1.0) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class ProxyHead(Head):
         return self.new.shape[1]
 
     def grow(self, count: int) -> None:
-        """So many more classes, with proxies of chance (Kaiming); those that were new rest from now on."""
+        """Add `count` classes with random proxies (Kaiming); proxies that were new until now are frozen."""
         _, proxies, dim = self.new.shape
         fresh = torch.randn(count, proxies, dim) * dim**-0.5  # drawn on the CPU, so that every device starts alike
         self.old = nn.Parameter(torch.cat([self.old.data, self.new.data]), requires_grad=False)
@@ -57,7 +57,7 @@ class ProxyHead(Head):
 
     @torch.no_grad()
     def imprint(self, centres: Tensor) -> None:
-        """New proxies lie at these centres (K_new, P, D) of unit features, times the mean length of the old ones."""
+        """Place new proxies at these centres (K_new, P, D) of unit features, times the mean length of the old ones."""
         self.new.copy_(centres * self.old.norm(dim=2).mean())
 
     def layout(self) -> dict[str, Any]:
@@ -74,11 +74,11 @@ class ProxyHead(Head):
 
 
 def spread_out(points: Tensor, count: int, chance: torch.Generator) -> Tensor:
-    """(R, count, D) first centres for every restart: points far from those chosen before are likelier (k-means++)."""
+    """(R, count, D): first centres for each restart; points far from those chosen before are likelier (k-means++)."""
     distance = points.new_ones(RESTARTS, len(points))
     chosen: list[Tensor] = []
     for _ in range(count):
-        # Where all points are chosen already any will do: a class may have fewer images than proxies.
+        # If all points are chosen already, any will do: a class may have fewer images than proxies.
         pick = torch.multinomial(distance.clamp(min=1e-30), 1, generator=chance)  # (R, 1)
         chosen.append(points[pick])
         here = (points - chosen[-1]).square().sum(2)
@@ -87,7 +87,7 @@ def spread_out(points: Tensor, count: int, chance: torch.Generator) -> Tensor:
 
 
 def moved(points: Tensor, centres: Tensor) -> Tensor:
-    """Every centre at the mean of the points that it is nearest to; one that is nearest to none stays."""
+    """Each centre moved to the mean of the points that it is nearest to; one that is nearest to none stays."""
     nearest = torch.cdist(points.expand(len(centres), -1, -1), centres).argmin(2)
     member = F.one_hot(nearest, centres.shape[1]).to(points.dtype)  # (R, N, count)
     size = member.sum(1)[..., None]
@@ -95,13 +95,13 @@ def moved(points: Tensor, centres: Tensor) -> Tensor:
 
 
 def inertia(points: Tensor, centres: Tensor) -> Tensor:
-    """(R,) sum of the squared distances of points (N, D) to the nearest of their centres (R, count, D)."""
+    """(R,): the sum of the squared distances of points (N, D) to the nearest of their centres (R, count, D)."""
     return torch.cdist(points.expand(len(centres), -1, -1), centres).amin(2).square().sum(1)
 
 
 @torch.no_grad()
 def kmeans(points: Tensor, count: int, chance: torch.Generator) -> Tensor:
-    """(count, D) centres of points (N, D): Lloyd's rounds from several beginnings side by side, the best one's end."""
+    """(count, D): centres of points (N, D), the best result of Lloyd's algorithm from several starts side by side."""
     centres = spread_out(points, count, chance)
     for _ in range(ROUNDS):
         before, centres = centres, moved(points, centres)

@@ -1,7 +1,7 @@
-"""Backbones whose channels can be removed for good: what belongs together, what is left, and how large that is.
+"""Backbones whose channels can be removed for good: which belong together, what is left, and how large that is.
 
-Channels that are added up, such as those along a stage of a residual network, can only go together: they are a group.
-A table of convolutions, each between two groups, says all that removing channels and counting weights need to know.
+Channels that are added up, such as those along a stage of a residual network, can only be removed together: they are a
+group. A table of convolutions, each between two groups, is all that removing channels and counting weights needs.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Layer(NamedTuple):
     norm: BatchNorm
     inputs: int | None  # the group of channels that it reads; None: the image
     outputs: int  # the group that it writes
-    gamma: float = 1.0  # where the factors of its batch norm begin
+    gamma: float = 1.0  # at which the weights of its batch norm start
 
     def reads(self, kept: Sequence[Tensor]) -> Tensor:
-        """(I,) which of its inputs are kept."""
+        """(I,): which of its input channels are kept."""
         every = torch.ones(self.conv.in_channels, dtype=torch.bool, device=self.conv.weight.device)
         return every if self.inputs is None else kept[self.inputs]
 
     def take(self, weight: Tensor, of_channels: Sequence[Tensor]) -> None:
-        """Has these tensors, of whatever width, in the place of its own."""
+        """Replace its tensors with these, of whatever width."""
         learns = self.conv.weight.requires_grad
         self.conv.weight = nn.Parameter(weight, requires_grad=learns)
         self.conv.out_channels, self.conv.in_channels = weight.shape[:2]
@@ -53,20 +53,20 @@ class Layer(NamedTuple):
 
 
 def quadratic(widths: Tensor, table: Tensor) -> Tensor:
-    """What a table of pairs comes to at these widths (G,), whole numbers or not."""
+    """The size that a table of pairs gives for these widths (G,), whole numbers or not."""
     n = torch.cat([widths.new_ones(1), widths])
     return n @ table @ n
 
 
 class Prunable(Levelled, ABC):
-    """Final ones set `full`, the widths of all groups as they were made, and `pooled`, the group of the features."""
+    """Abstract; subclasses set `full`, the original widths of all groups, and `pooled`, the group of the features."""
 
     full: list[int]
     pooled: int
 
     @abstractmethod
     def layers(self) -> list[Layer]:
-        """Gates are a vector a group: each multiplies what the batch norms of its group let out."""
+        """All convolutions. Gates are one vector for each group, which multiplies the outputs of its batch norms."""
 
     @property
     def widths(self) -> list[int]:
@@ -78,9 +78,10 @@ class Prunable(Levelled, ABC):
         return self.widths == self.full
 
     def table(self, norms: bool = True) -> Tensor:
-        """(1 + G, 1 + G) parameters for each pair of channels of two groups, read and written; first stands the image.
+        """(1 + G, 1 + G): parameters for each pair of channels, one of the group read and one of the group written.
 
-        With n = (1, widths), n table n is the size of the network, or the weights of its convolutions alone.
+        The image comes first. With n = (1, widths), n table n is the size of the network or, without `norms`, the
+        number of weights of its convolutions alone.
         """
         found = torch.zeros(1 + len(self.full), 1 + len(self.full), dtype=torch.float64)
         for layer in self.layers():
@@ -93,12 +94,12 @@ class Prunable(Levelled, ABC):
         return found
 
     def size(self, widths: Sequence[int]) -> int:
-        """All parameters at these widths of the groups."""
+        """The number of parameters at these widths of the groups."""
         return int(quadratic(torch.tensor([float(width) for width in widths], dtype=torch.float64), self.table()))
 
     @torch.no_grad()
     def remove(self, kept: Sequence[Tensor]) -> None:
-        """Only these channels, a mask a group, are left."""
+        """Remove all channels but those kept, by a mask for each group."""
         for layer in self.layers():
             rows, columns = kept[layer.outputs], layer.reads(kept)
             weight, of_channels = layer.tensors()
@@ -107,9 +108,9 @@ class Prunable(Levelled, ABC):
 
     @torch.no_grad()
     def widen(self) -> None:
-        """As wide as it was made: what was removed comes back as new, beside what was kept.
+        """Restore the original widths: removed channels come back as new ones, beside those that were kept.
 
-        What was kept does not look at it yet, and so says what it said.
+        The kept channels do not read the new ones yet, so their outputs stay the same.
         """
         before = [layer.tensors() for layer in self.layers()]
         self.lay_out({"widths": self.full})
@@ -139,7 +140,7 @@ class Prunable(Levelled, ABC):
 
 
 def above(scores: Sequence[Tensor], threshold: float | Tensor) -> list[Tensor]:
-    """Masks of the channels whose score is above the threshold; the best of a group always is."""
+    """Masks of the channels whose score is above the threshold; the best of a group always counts."""
     return [(group > threshold) | (torch.arange(len(group), device=group.device) == group.argmax()) for group in scores]
 
 
@@ -147,7 +148,7 @@ def threshold_for(net: Prunable, scores: Sequence[Tensor], wanted: float) -> flo
     """The lowest threshold on the scores of all channels that leaves a network of no more than the wanted size."""
     scores, table = [group.detach().cpu() for group in scores], net.table()
     values = torch.cat(list(scores)).sort().values.tolist()
-    below = 2 * values[0] - values[-1] - 1.0  # under all of them, by as much as they span
+    below = 2 * values[0] - values[-1] - 1.0  # below all scores, by more than their range
     steps = [below, *values]
 
     def shrunk(threshold: float) -> int:

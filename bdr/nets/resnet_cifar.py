@@ -15,7 +15,7 @@ from bdr.types import ImageShape
 
 
 class ConvNorm(NamedTuple):
-    """A convolution and its batch norm, and what is made of what they say: relu(gate norm(conv(x)) + beside)."""
+    """A convolution and its batch norm, and what is made of their output: relu(gate norm(conv(x)) + beside)."""
 
     conv: nn.Conv2d
     norm: BatchNorm
@@ -24,7 +24,7 @@ class ConvNorm(NamedTuple):
     relu: bool = True
 
 
-# A network is told once, layer by layer; whoever can compute layers in another way hands in another of these.
+# A network is described once, layer by layer; to compute its layers in another way, another such function is passed.
 MakeLayer = Callable[[ConvNorm, Tensor], Tensor]
 
 
@@ -39,7 +39,7 @@ def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut; without the last ReLU the features keep their sign."""
+    """Two 3x3 convolutions beside a shortcut; without the last ReLU the features keep their sign."""
 
     def __init__(self, inputs: int, outputs: int, stride: int = 1, last_relu: bool = True) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class BasicBlock(nn.Module):
     def forward(
         self, x: Tensor, inner: Tensor | None = None, stream: Tensor | None = None, make: MakeLayer = as_it_reads
     ) -> Tensor:
-        """Gates stand on the channels inside, and on those that a stage adds up: once on each summand."""
+        """`inner` gates the channels inside, `stream` those that a stage adds up, acting once on each summand."""
         y = make(ConvNorm(self.conv1, self.bn1, inner), x)
         return make(ConvNorm(self.conv2, self.bn2, stream, self.beside(x, stream, make), self.last_relu), y)
 
@@ -64,7 +64,7 @@ class BasicBlock(nn.Module):
         return make(ConvNorm(conv, norm, stream, relu=False), x)  # type: ignore[arg-type]
 
     def layers(self, inputs: int, inner: int, stream: int) -> list[Layer]:
-        """Its convolutions, between the groups of channels that it reads, has inside and adds to."""
+        """Its convolutions, given the numbers of the groups of channels that it reads, has inside and adds to."""
         found = [Layer(self.conv1, self.bn1, inputs, inner), Layer(self.conv2, self.bn2, inner, stream, self.gamma)]
         if len(self.shortcut):
             conv, norm = self.shortcut
@@ -86,11 +86,11 @@ class LastStage(nn.Module):
 
 
 class ResNet(Prunable, Divisible):
-    """A 3x3 stem and stages of basic blocks, each after the first at half the resolution; average pooling.
+    """A 3x3 stem, stages of basic blocks, each after the first at half the resolution, and average pooling.
 
-    A stage ends before its last ReLU where its map is kept. The stem belongs to the first level, pooling to the last.
-    All that a stage adds up is one group of channels, the stem's with the first stage's; what is inside a block is a
-    group of its own.
+    If maps are kept, a stage ends before its last ReLU. The stem belongs to the first level, pooling to the last. The
+    channels that a stage adds up are one group, and those of the stem belong to that of the first stage; the channels
+    inside a block are a group of their own.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ResNet(Prunable, Divisible):
         inputs = widths[0]
         for i, width in enumerate(widths):
             stage = [BasicBlock(inputs if b == 0 else width, width, 2 if i and b == 0 else 1) for b in range(blocks)]
-            stage[-1].last_relu = (i < len(widths) - 1 or last_relu) and not maps  # else behind the map
+            stage[-1].last_relu = (i < len(widths) - 1 or last_relu) and not maps  # else it comes after the map
             self.stages.append(nn.Sequential(*stage))
             inputs = width
         self.apply(initialise)
@@ -123,7 +123,7 @@ class ResNet(Prunable, Divisible):
         return [block for stage in self.stages for block in stage]  # type: ignore[attr-defined]
 
     def layers(self) -> list[Layer]:
-        """The groups are those of the stages, and then those inside the blocks."""
+        """All convolutions; the groups of the stages come first, then those inside the blocks."""
         found, each = [Layer(self.stem, self.bn, None, 0)], len(self.blocks()) // len(self.stages)
         for place, block in enumerate(self.blocks()):
             stage, first = place // each, place % each == 0
@@ -146,7 +146,7 @@ class ResNet(Prunable, Divisible):
         return LastStage(copy.deepcopy(self.stages[-1]), self.last_relu and self.keeps_maps)
 
     def gates_of(self, index: int, gates: Sequence[Tensor] | None) -> tuple[Tensor | None, Sequence[Tensor | None]]:
-        """Of what a stage adds up, and of what is inside each of its blocks."""
+        """The gates of the channels that a stage adds up, and of those inside each of its blocks."""
         each = len(self.stages[index])  # type: ignore[arg-type]
         if gates is None:
             return None, [None] * each

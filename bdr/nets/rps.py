@@ -1,8 +1,8 @@
-"""The network of RPSNet: layers of parallel modules, of which paths use some. What no path has used is not there yet.
+"""The network of RPSNet: layers of parallel modules, each of which is made when a path first uses it.
 
-A path names one module of every layer. The modules that any path so far has named are added up, together with a skip
-module that all paths share: the identity, or a convolution where the width changes. Layer by layer that is ResNet-18
-with its branches multiplied; one path alone is a plain network, and any method can train it.
+A path names one module of each layer. The outputs of all modules that some path has named are added up, together with
+that of a skip module, which all paths share: the identity, or a convolution where the width changes. Layer by layer
+this is ResNet-18 with its branches multiplied; one path alone is a plain network, and any method can train it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bdr.types import ImageShape
 
 
 class Simple(nn.Module):
-    """What sees the images, and what skips a layer that changes the width."""
+    """The module that reads the images, and the skip module of a layer that changes the width."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Residual(nn.Module):
 
 
 class Layer(nn.Module):
-    """Modules side by side, by their number in the order of their arrival, and the skip module."""
+    """Modules side by side, by number and in the order in which paths first used them, and the skip module."""
 
     def __init__(self, inputs: int, outputs: int, first: bool, halves: bool) -> None:
         super().__init__()
@@ -65,9 +65,9 @@ class Layer(nn.Module):
 
 
 class PathNet(Backbone):
-    """A layer for the images and as many residual ones for every width; pooled. Maps precede the ReLU.
+    """A layer for the images, equally many residual ones for each width, and pooling. Maps are those before the ReLU.
 
-    The resolution is halved with every width after the second. The first path is the first module of every layer.
+    The resolution is halved at each width after the second. The first path is the first module of each layer.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class PathNet(Backbone):
         return [layer for layer in self.layers if isinstance(layer, Layer)]
 
     def take(self, path: Sequence[int]) -> None:
-        """A further path: what earlier ones have used rests for good, and what is new on this one begins to learn."""
+        """Add a path: modules that earlier paths used are frozen for good, and those new on this one begin to learn."""
         for layer, number in zip(self.stack(), path, strict=True):
             layer.chosen.requires_grad_(False)
             layer.use(number)
@@ -115,7 +115,7 @@ class PathNet(Backbone):
             self.take(path)
 
     def to_compile(self) -> Sequence[nn.Module]:
-        """Single modules: they stay as they are, while what is added up changes with every path."""
+        """Single modules: these keep their shape, while the sum of their outputs changes with every path."""
         parts = [part for layer in self.stack() for part in (layer.skip, *layer.chosen.values())]
         return [part for part in parts if not isinstance(part, nn.Identity)]
 
@@ -137,7 +137,7 @@ def rps(
     layers: int = 9,
     widths: tuple[int, ...] = (64, 128, 256, 512),
 ) -> PathNet:
-    """RPSNet's parallel modules, a ResNet-18 a path: 512 features, 12.55 M parameters and 11.00 M with every path."""
+    """RPSNet's parallel modules, a ResNet-18 a path: 512 features, 12.55 M parameters, 11.00 M more with every path."""
     return PathNet(shape.channels, modules, layers, widths, last_relu, maps)
 
 
@@ -149,5 +149,5 @@ def rps_small(
     layers: int = 4,
     widths: tuple[int, ...] = (16, 32, 64),
 ) -> PathNet:
-    """The same for images of a few pixels: 64 features, 0.10 M parameters and 0.07 M with every path."""
+    """The same for images of a few pixels: 64 features, 0.10 M parameters, 0.07 M more with every path."""
     return PathNet(shape.channels, modules, layers, widths, last_relu, maps)

@@ -1,4 +1,4 @@
-"""A network for images of a few pixels, quick on a CPU: every convolution there costs more to start than to compute."""
+"""A small network, quick on a CPU: on images of a few pixels each convolution costs more to start than to compute."""
 
 from __future__ import annotations
 

@@ -17,9 +17,10 @@ from bdr.nets.heads import uniform
 def independent_logits(
     features: Tensor, scale: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, owner: Tensor
 ) -> Tensor:
-    """(B, K) of features (B, T D): token t is normalised, scaled and shifted (T, D); class k (K, D) asks its owner.
+    """(B, K): logits of features (B, T D), in which each class reads its owner, one of the T tokens, alone.
 
-    All pairs of tokens and classes are one product, and those that belong together are kept: cheaper than T small ones.
+    Each token is normalised, scaled and shifted by its row of (T, D); each class has a row of `weight` (K, D). All
+    pairs of tokens and classes are one product, of which those that belong together are kept: cheaper than T products.
     """
     tokens = features.unflatten(1, scale.shape)
     pairs = F.linear(F.layer_norm(tokens, scale.shape[1:]) * scale + shift, weight)  # (B, T, K)
@@ -28,7 +29,7 @@ def independent_logits(
 
 
 class Weights(NamedTuple):
-    """Of some of these classifiers: their layer norms, and their linear layers."""
+    """The layer norms and linear layers of some of these classifiers."""
 
     scale: Tensor  # (T, D)
     shift: Tensor  # (T, D)
@@ -37,7 +38,7 @@ class Weights(NamedTuple):
 
 
 class Heads(nn.Module):
-    """Such weights as parameters."""
+    """`Weights` as parameters, which learn if they are said to move."""
 
     def __init__(self, weights: Weights, moves: bool) -> None:
         super().__init__()
@@ -55,19 +56,19 @@ def empty(tokens: int, classes: int, dim: int, like: Tensor) -> Weights:
 
 
 def fresh(classes: int, dim: int, like: Tensor) -> Weights:
-    """One classifier of chance, as torch starts a layer norm and a linear layer."""
+    """The weights of one random classifier, as torch starts a layer norm and a linear layer."""
     weight, bias = uniform(classes, like.new_empty(0, dim)), (2 * torch.rand(classes) - 1) * dim**-0.5
     return Weights(like.new_ones(1, dim), like.new_zeros(1, dim), weight, bias.to(like))
 
 
 class TokenHeads(Head):
-    """Head i is a layer norm and a linear layer on token i alone; those of earlier phases rest."""
+    """Head i is a layer norm and a linear layer on token i alone; those of earlier phases are frozen."""
 
     owner: Tensor  # (K,) the token that each class is read from
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.dim, self.counts = dim, list[int]()  # the classes of each token
+        self.dim, self.counts = dim, list[int]()  # the number of classes of each token
         self.old, self.new = (Heads(empty(0, 0, dim, torch.empty(0)), moves) for moves in (False, True))
         self.register_buffer("owner", torch.zeros(0, dtype=torch.long), persistent=False)
 
@@ -76,14 +77,14 @@ class TokenHeads(Head):
         return sum(self.counts)
 
     def grow(self, count: int) -> None:
-        """A classifier of so many classes for one more token."""
+        """Add a classifier of `count` classes for one more token."""
         with torch.no_grad():
             self.old = Heads(joined(self.old, self.new), moves=False)
         self.new = Heads(fresh(count, self.dim, self.old.weight.data), moves=True)
         self.count([*self.counts, count])
 
     def restart(self, count: int) -> None:
-        """A fresh classifier of a single token, and none of the present ones."""
+        """Replace all classifiers with a fresh one for a single token."""
         self.lay_out({"counts": []})
         self.grow(count)
 

@@ -1,7 +1,7 @@
 """The vision transformer (Dosovitskiy et al., ICLR 2021), with its parameters named and shaped as timm publishes them.
 
-Images are brought to the size that the network was made for, on the device. They are expected to be normalised as its
-weights want them: those of timm with mean 0.5 and std 0.5, which the configuration calls `statistics: half`.
+Images are resized on the device to the size that the network was made for. They must be normalised as its weights
+expect: those of timm with mean 0.5 and std 0.5, which the configuration calls `statistics: half`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bdr.nets.base import Backbone, Features
 from bdr.nets.pretrained import checksum, read_weights, refuse_another
 from bdr.types import ImageShape
 
-RANDOM = "random"  # given for weights: nothing is read, and that is meant
+RANDOM = "random"  # a value of `weights` that says on purpose that no file is read
 MODEL = "vit_base_patch16_224.augreg_in21k"  # of timm
 HOW_TO_GET = (
     f"download model.safetensors from https://huggingface.co/timm/{MODEL}, keep it where you like, "
@@ -27,14 +27,14 @@ HOW_TO_GET = (
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention; a prefix gives further keys and values to look at."""
+    """Multi-head self-attention; a prefix gives further keys and values to attend to."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         self.heads, self.qkv, self.proj = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, prefix: Tensor | None = None) -> Tensor:
-        """(B, N, D) of tokens (B, N, D); `prefix` (2, B, L, D) is put before the projected keys and values."""
+        """(B, N, D) from tokens (B, N, D); `prefix` (2, B, L, D) is put before the projected keys and values."""
         q, k, v = self.qkv(x).chunk(3, 2)
         if prefix is not None:
             k, v = torch.cat([prefix[0].to(k.dtype), k], 1), torch.cat([prefix[1].to(v.dtype), v], 1)
@@ -52,7 +52,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each on normalised tokens and added to them."""
+    """Attention and a perceptron, each applied to normalised tokens and added to the tokens."""
 
     def __init__(self, dim: int, heads: int, ratio: int = 4) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class PatchEmbed(nn.Module):
 
 
 class VisionTransformer(Backbone):
-    """Patches and a class token, with learnt positions, through equal blocks; the features are the class token's."""
+    """Patches and a class token, with learnt positions, pass equal blocks; the features are the class token's."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class VisionTransformer(Backbone):
             )
 
     def rest(self) -> None:
-        """No parameter moves. Those of a file are kept nowhere else: it is read again, and must be the same."""
+        """Freeze all parameters. Those from a file are saved nowhere else: it is read again, and must be the same."""
         self.requires_grad_(False)
         self.resting = True
 
@@ -130,11 +130,11 @@ class VisionTransformer(Backbone):
         return [part for part in self.modules() if isinstance(part, nn.Linear)] if self.kept_in_file else []
 
     def to_compile(self) -> Sequence[nn.Module]:
-        """The blocks are alike, and compiled as one."""
+        """The blocks, which are alike and compiled as one."""
         return list(self.blocks)
 
     def embed(self, x: Tensor) -> Tensor:
-        """(B, 1 + N, D) the class token and the patches of images of any size, each with its position."""
+        """(B, 1 + N, D): the class token and the patches of images of any size, with their positions added."""
         if x.shape[2:] != (self.size, self.size):
             x = F.interpolate(x, (self.size, self.size), mode="bicubic")
         if x.shape[1] == 1:  # grey images, for a network that was made for colour
@@ -143,7 +143,7 @@ class VisionTransformer(Backbone):
         return torch.cat([self.cls_token.expand(x.shape[0], -1, -1), patches], 1) + self.pos_embed
 
     def encode(self, tokens: Tensor, prefixes: Mapping[int, Tensor] | None = None) -> Tensor:
-        """(B, N, D) tokens through all blocks, normalised; some blocks may be given a prefix (2, B, L, D)."""
+        """(B, N, D): tokens after all blocks, normalised; `prefixes` may give some blocks a prefix (2, B, L, D)."""
         for place, block in enumerate(self.blocks):
             tokens = block(tokens, prefixes.get(place) if prefixes else None)
         return self.norm(tokens)
@@ -171,7 +171,7 @@ def refuse_sum_alone(sha256: str | None) -> None:
 
 
 def initialise(vit: VisionTransformer) -> None:
-    """Normal with variance 1 / D: tokens neither fade nor grow on their way, whatever the width."""
+    """Draw weights as normal with variance 1 / D: tokens neither fade nor grow on their way, whatever the width."""
     for parameter in (p for p in vit.parameters() if p.dim() > 1):
         nn.init.trunc_normal_(parameter, std=vit.dim**-0.5)
     for module in vit.modules():
@@ -180,7 +180,7 @@ def initialise(vit: VisionTransformer) -> None:
 
 
 def leave_out(vit: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """What rests in a file of its own is not written into every checkpoint."""
+    """Remove from a state what rests in a file of its own, so that checkpoints do not repeat it."""
     if isinstance(vit, VisionTransformer) and vit.kept_in_file:
         for name in [name for name in state if name.startswith(prefix)]:
             del state[name]

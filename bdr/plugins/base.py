@@ -144,6 +144,6 @@ def around(plugin: Plugin, inner: Classify) -> Classify:
 
 
 def one_a_sample(losses: object, samples: int) -> str:
-    """The error text. A mean would pass the method's own mean unseen, and losses would be missing in a later phase."""
+    """The error text. A mean instead of losses would pass through the method's own mean unnoticed."""
     found = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
     return f"classify must return one loss a sample, (B,), and returned {found} of a batch of {samples}: do not average"

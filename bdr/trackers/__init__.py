@@ -1,4 +1,4 @@
-"""Other people's ways to look at runs, each behind an extra of its own: what a run records, handed to them.
+"""Pass what a run records to the trackers of others, each of which needs an extra of its own.
 
 points       the numbers of a run directory, with their place on one axis for all phases
 follow       a thread for each tracker, which reads the records while the run writes them
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bdr.records import Run
     from bdr.trackers.base import Tracker
 
-TRACKERS = {  # the package that each needs is called as it is
+TRACKERS = {  # each has the name of the package that it needs
     "tensorboard": "bdr.trackers.tensorboard:TensorBoard",
     "wandb": "bdr.trackers.wandb:WeightsAndBiases",
     "mlflow": "bdr.trackers.mlflow:MLflow",
@@ -25,7 +25,7 @@ TRACKERS = {  # the package that each needs is called as it is
 
 
 def check_tracker(name: str) -> None:
-    """Refuses what there is not, and what is not installed."""
+    """Refuse a tracker that does not exist or is not installed."""
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
     found = find_spec(name)

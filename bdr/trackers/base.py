@@ -1,4 +1,4 @@
-"""What every tracker can do."""
+"""The base class of all trackers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bdr.trackers.points import Point
 
 
 class Tracker(ABC):
-    """The log of one run, opened by its record: begun, or gone on with. It is used by one thread."""
+    """The log of one run in a tracker. Creating it begins the log, or continues one that exists. One thread uses it."""
 
     @abstractmethod
     def __init__(self, run: Run) -> None: ...
 
     @abstractmethod
     def add(self, points: Sequence[Point]) -> None:
-        """Takes points in the order of their steps; always from the first one on, also where it holds some already."""
+        """Add points in the order of their steps. They begin with the first one even if the log has some already."""
 
     @abstractmethod
     def close(self, done: bool) -> None: ...

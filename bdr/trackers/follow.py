@@ -19,7 +19,7 @@ PATIENCE = 60.0  # seconds that a tracker has at the end of a run for what is le
 
 
 def write_log(path: Path, name: str) -> None:
-    """All that a run has recorded, at once."""
+    """Pass all that a run has recorded to a tracker, at once."""
     run = Run.open(path)
     tracker = open_tracker(name, run)
     tracker.add(list(Unread(path).points()))
@@ -27,7 +27,7 @@ def write_log(path: Path, name: str) -> None:
 
 
 class Follower(threading.Thread):
-    """Hands a tracker what a run records, as it does so; what goes wrong there ends this thread and nothing else."""
+    """Passes what a run records to a tracker while the run goes on. A failure there ends this thread alone."""
 
     def __init__(self, path: Path, name: str) -> None:
         super().__init__(name=f"bdr {name}", daemon=True)  # one that hangs is left behind
@@ -47,7 +47,7 @@ class Follower(threading.Thread):
         while not ending:
             self.woken.wait()
             self.woken.clear()
-            ending = self.ending  # before it reads: what is recorded until then is read
+            ending = self.ending  # taken before reading: all that is recorded until then is read
             tracker.add(list(unread.points()))
         tracker.close(is_done(self.path))
 
@@ -60,7 +60,7 @@ class Follower(threading.Thread):
 
 
 class Following(Listener):
-    """Wakes the followers of a run. They start with its first stage: its record is there then, and cut back."""
+    """Wakes the followers of a run. They start with its first stage, when its record exists and has been cut back."""
 
     def __init__(self, names: Sequence[str], path: Path) -> None:
         self.path = path
@@ -91,7 +91,7 @@ class Following(Listener):
         self.drop_failed()
 
     def drop_failed(self) -> None:
-        """Said once, by the thread that trains: a warning of it goes into the run's log."""
+        """Drop followers that failed. The thread that trains warns of each, so that the run's log has the warning."""
         failed = [follower for follower in self.followers if follower.trouble]
         self.followers = [follower for follower in self.followers if not follower.trouble]
         for follower in failed:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nobody asked for it; read when mlflow is imported
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")  # half a minute; its own seven take four
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")  # half a minute; the default of 7 takes four
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
@@ -23,11 +23,11 @@ MOST_SETTINGS, LONGEST = 100, 500  # parameters at once, characters of one
 
 
 class MLflow(Tracker):
-    """Goes on with the run of the same identity, and leaves out the points that it has: MLflow would keep both."""
+    """Continues the MLflow run of the same identity, without the points that it has: MLflow would keep both."""
 
     def __init__(self, run: Run) -> None:
         for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.WARNING)  # they tell of every table that they make
+            logging.getLogger(name).setLevel(logging.WARNING)  # they report every table that they make
         self.client = MlflowClient()
         place = self.experiment(os.environ.get(EXPERIMENT) or "bdr")
         found = self.client.search_runs([place], f"tags.`bdr.id` = '{identity(run)}'")

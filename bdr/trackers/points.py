@@ -23,7 +23,7 @@ class Point(NamedTuple):
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """What is nested by its path: {"accuracy": {"cnn": 71.5}} is {"accuracy/cnn": 71.5}."""
+    """Nested values by their paths: {"accuracy": {"cnn": 71.5}} becomes {"accuracy/cnn": 71.5}."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
     if items is None:
         return {name: value}
@@ -37,18 +37,18 @@ def numbers(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def of_epoch(line: dict[str, Any]) -> dict[str, float]:
-    """Below the name of the stage, since stages differ in what their terms mean."""
+    """The numbers of an epoch, below the name of its stage, since stages differ in what their terms mean."""
     return numbers({k: v for k, v in line.items() if k not in PLACE}, str(line.get("stage", MAIN)))
 
 
 def of_phase(line: dict[str, Any]) -> dict[str, float]:
-    """Accuracies and losses by their own names, single numbers below `phase`."""
+    """The numbers of a phase: accuracies and losses by their own names, single numbers below `phase`."""
     groups = {k: v for k, v in line.items() if isinstance(v, dict)}
     return numbers(groups) | numbers({k: v for k, v in line.items() if k not in (*groups, "phase")}, "phase")
 
 
 class Unread:
-    """What a run has recorded and nobody has read yet; whole lines only, while they are being written."""
+    """Reads what a run has recorded since the last reading; whole lines only, as the run may be writing one."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.read_to, self.step, self.phase = path, {"phases.jsonl": 0, "epochs.jsonl": 0}, 0, 0
@@ -56,8 +56,8 @@ class Unread:
         self.accuracies: dict[str, list[float]] = {}
 
     def points(self) -> Iterator[Point]:
-        """New points in the order of their steps; the end of a phase stands at its last epoch."""
-        ended = self.lines("phases.jsonl")  # first: all epochs of a phase that has ended are there when it has
+        """New points in the order of their steps; the end of a phase has the step of its last epoch."""
+        ended = self.lines("phases.jsonl")  # read first, since an ended phase has recorded all its epochs
         self.waiting.extend(self.lines("epochs.jsonl"))
         for line in ended:
             yield from self.epochs(line["phase"])
@@ -89,7 +89,7 @@ class Unread:
 
 
 def identity(run: Run) -> str:
-    """The same for a run that goes on, or is copied; another for one that is begun anew."""
+    """An id that stays the same if a run goes on or is copied, and is another if it is begun anew."""
     made_of = [run.title, run.seed, run.fingerprint, run.info.get("created")]
     return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
 
@@ -103,7 +103,7 @@ def tags(run: Run) -> dict[str, str]:
 
 
 def hyperparameters(run: Run) -> dict[str, Any]:
-    """The configuration, nested names joined by dots, lists as text; without what was left open."""
+    """The configuration, nested names joined by dots, lists as text; settings without a value are left out."""
     return settings_in(run.info.get("config") or run.protocol)
 
 

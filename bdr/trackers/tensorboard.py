@@ -16,7 +16,7 @@ METRICS = ("accuracy", "average")
 
 
 class TensorBoard(Tracker):
-    """Always written whole: event files only grow, and a run that goes on takes back what came after its checkpoint."""
+    """Always writes the whole log: event files only grow, but a resumed run drops what came after its checkpoint."""
 
     def __init__(self, run: Run) -> None:
         folder = run.path / "tensorboard"
@@ -27,7 +27,7 @@ class TensorBoard(Tracker):
 
     def describe(self, run: Run) -> None:
         settings = {k: v if isinstance(v, bool | int | float) else str(v) for k, v in hyperparameters(run).items()}
-        metrics = {f"{name}/{run.readout}": 0.0 for name in METRICS}  # names; their values are the scalars
+        metrics = {f"{name}/{run.readout}": 0.0 for name in METRICS}  # only the names count; the values are the scalars
         *begin, self.ended = hparams(tags(run) | settings, metrics)
         for summary in begin:
             self.writer._get_file_writer().add_summary(summary)  # add_hparams would make a folder of its own

@@ -1,4 +1,4 @@
-"""Weights & Biases: online, or into the run's own folder where WANDB_MODE is offline."""
+"""Weights & Biases: online, or into the run's own folder if WANDB_MODE is offline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 64  # characters of a tag
 
 
 def forget(run: Run) -> None:
-    """Removes what was written offline before."""
+    """Remove what was written offline before."""
     old = list((run.path / "wandb").glob(f"offline-run-*-{identity(run)}"))
     for folder in old:
         shutil.rmtree(folder)
@@ -28,7 +28,7 @@ def forget(run: Run) -> None:
 
 
 class WeightsAndBiases(Tracker):
-    """Online it goes on after the last step that is there; offline it is written whole, in place of what was there."""
+    """Online, the log goes on after the last step there; offline, it is written whole, in place of the old one."""
 
     def __init__(self, run: Run) -> None:
         online = wandb.setup().settings.mode in ("online", "shared")

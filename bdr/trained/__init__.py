@@ -1,1 +1,1 @@
-"""What a finished run is good for: its model handed out, read, exported and asked, and the pictures that it needs."""
+"""The uses of a finished run: its model for inference, recognition, export, and the pictures that extensions need."""

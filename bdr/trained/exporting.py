@@ -1,4 +1,4 @@
-"""The model of a run as one file that needs no bdr: pixels go in, scores come out, and what must be known is inside."""
+"""The model of a run as one file that needs no bdr: pixels go in, scores come out, and all facts needed are inside."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from bdr.records import Run, write_atomically
 from bdr.records.files import check_folder_of, to_json
 from bdr.types import ImageShape
 
-ABOUT = "bdr"  # the name inside a file under which the facts of the model stand, as JSON
-IMAGES = "images"  # the name of what goes in
-SHOWN = 4  # images that a model is exported with: torch takes a size of one for a fixed one
+ABOUT = "bdr"  # the name in the file under which the facts of the model stand, as JSON
+IMAGES = "images"  # the name of the input
+SHOWN = 4  # images in the batch for tracing: torch would take a size of 1 for a fixed one
 COLOURS = {1: "grey", 3: "RGB"}  # by channels
 
 
 class FromPixels(nn.Module):
-    """A model with all that stands before and after it: pixels from 0 to 255 in, scores or probabilities out."""
+    """A model with the steps before and after it: pixels from 0 to 255 go in, scores or probabilities come out."""
 
     mean: Tensor  # (C, 1, 1)
     std: Tensor
@@ -43,13 +43,13 @@ class FromPixels(nn.Module):
         self.method, self.readout, self.probabilities = method, readout, probabilities
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, K) of images (B, C, H, W), uint8."""
+        """(B, K): scores or probabilities of images (B, C, H, W), uint8."""
         scores = self.method.readouts((images.float() / 255 - self.mean) / self.std)[self.readout].float()
         return scores.softmax(1) if self.probabilities else scores
 
 
 def check_file(file: Path, force: bool) -> None:
-    """Before anything is loaded: what cannot be written, or should not be."""
+    """Refuse a file that cannot or should not be written, before anything is loaded."""
     if file.suffix.lower() not in WRITERS:
         raise UsageError(f"'{file}' says no format that a model is exported in: end it in {' or '.join(WRITERS)}")
     check_folder_of(file)
@@ -63,7 +63,7 @@ def check_file(file: Path, force: bool) -> None:
 def write_model(
     file: Path, method: Method, run: Run, phase: int, readout: str, probabilities: bool, device: torch.device
 ) -> None:
-    """In float32 whatever the run was trained in: not every machine has bfloat16."""
+    """Export a model to a file, always in float32: not every machine has bfloat16."""
     set_precision(method.float().requires_grad_(False), "fp32", device)
     model = FromPixels(method, run, readout, probabilities, device).eval()
     about = facts(run, phase, readout, probabilities)
@@ -71,22 +71,22 @@ def write_model(
     try:
         with torch.no_grad(), quiet():
             exported = torch.export.export(model, (shown,), dynamic_shapes=any_batch())
-            # Flat: a file with autocast inside autocast, as a grown network has it, could not be opened again.
+            # Decomposed to be flat: a file with nested autocast, as a grown network has it, could not be opened again.
             content = WRITERS[file.suffix.lower()](exported.run_decompositions({}), about)
-    except Exception as problem:  # what torch cannot follow in a network of one's own ends in an error of any kind
+    except Exception as problem:  # code in the user's own network that torch cannot follow may raise any error
         why = str(problem).strip().partition("\n")[0] or type(problem).__name__
         raise BdrError(f"{run.path} cannot be exported as {file.suffix}: {why}") from problem
     write_atomically(file, content)
 
 
 def any_batch() -> tuple[dict[int, Any]]:
-    """No constant: making it imports sympy, which only those who export should wait for."""
+    """Say that a batch may have any size. No constant: making it imports sympy, for which only exports should wait."""
     return ({0: Dim("batch")},)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what is told to those who write exporters, such as that there is no torchvision."""
+    """Silence messages meant for those who write exporters, such as that there is no torchvision."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     before = [logger.level for logger in loggers]
     try:
@@ -101,7 +101,7 @@ def quiet() -> Iterator[None]:
 
 
 def facts(run: Run, phase: int, readout: str, probabilities: bool) -> dict[str, Any]:
-    """All that whoever has the file alone must know."""
+    """All that a user of the file alone must know."""
     image, (mean, std) = ImageShape(*run.info["image"]), run.normalisation
     return {
         "title": run.title,
@@ -122,7 +122,7 @@ def facts(run: Run, phase: int, readout: str, probabilities: bool) -> dict[str, 
 
 
 def as_read(image: ImageShape) -> str:
-    """How `bdr.data.pictures` makes pixels of a picture, in words."""
+    """In words, how `bdr.data.pictures` turns a picture into pixels."""
     return (
         f"upright by EXIF, on white, {COLOURS[image.channels]}, the middle square of each, scaled by Pillow's BILINEAR"
     )
@@ -147,7 +147,7 @@ def as_onnx(exported: ExportedProgram, about: dict[str, Any]) -> bytes:
         output_names=[about["output"]],
         dynamic_shapes=any_batch(),
     )
-    assert program is not None  # None is what the exporter of before gives
+    assert program is not None  # only the former exporter of torch returns None
     program.model.metadata_props[ABOUT] = to_json(about)
     return program.model_proto.SerializeToString()
 

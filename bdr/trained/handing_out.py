@@ -1,4 +1,4 @@
-"""The model of a run as it is handed out: for inference alone, and with what is known of its images and classes."""
+"""Make the model of a run ready to hand out: for inference alone, with what is known of its images and classes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from bdr.types import ImageShape
 
 
 def handed_out(method: Method, run: Run, phase: int) -> Method:
-    """A method whose weights are those after a phase of a run, ready for images of the size that it was trained on."""
-    for name in reversed(method.parts_for_training()):  # what is inside another part comes after that
+    """Make a method, with the weights after a phase, ready for inference on images of the size it was trained on."""
+    for name in reversed(method.parts_for_training()):  # inner parts before those that hold them
         parent, _, own = name.rpartition(".")
         setattr(method.get_submodule(parent), own, None)
     image = ImageShape(*run.info["image"])
@@ -24,15 +24,16 @@ def handed_out(method: Method, run: Run, phase: int) -> Method:
     mean, std = run.normalisation
     names = tuple(run.info["classes"][: run.phases[phase]["seen"]])
     for fact, value in {"classes": names, "image": image, "mean": mean, "std": std}.items():
-        if not hasattr(method, fact):  # a method of one's own may have something by that name
+        if not hasattr(method, fact):  # the user's own method may have something by that name
             setattr(method, fact, value)
     return method.eval()
 
 
 def refuse_other_images(image: ImageShape, net: nn.Module, given: tuple[Any, ...]) -> None:
-    """A network that pools would score images of any size, and nobody would see that it was not trained for them.
+    """Refuse images of another type or shape than the model was trained on.
 
-    Of numbers of another kind torch would complain, in words of its own.
+    A network that pools would score images of any size, and nobody would see that it was not trained for them. About
+    numbers of another type, torch would complain in words of its own.
     """
     x: Tensor = given[0]
     if x.dtype not in (torch.float32, next(net.parameters()).dtype):

@@ -1,4 +1,4 @@
-"""What later extensions of a run read of its pictures, copied into a folder that stands by itself."""
+"""Copy the pictures of a run that later extensions read into a folder that stands by itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Files = Mapping[str, Sequence[str]]  # names of pictures, by class
 
 
 class Copied(NamedTuple):
-    """How much of a run's pictures is in a folder now."""
+    """How many classes, exemplars and test images were copied."""
 
     classes: int
     exemplars: int
@@ -83,7 +83,7 @@ def refuse_place(to: Path, root: Path) -> None:
 
 
 def recorded_exemplars(run: Run) -> list[list[Kept]]:
-    """Of each known class."""
+    """The exemplars of each known class, as the run recorded them."""
     told = run.exemplars(len(run.phases) - 1)
     if told is None or not any(told["exemplars"].values()):
         raise UsageError(

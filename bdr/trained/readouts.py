@@ -1,4 +1,4 @@
-"""The readouts of a run: which of them a model is read by, and what to say where another is far better."""
+"""Which readout of a run its predictions use, and what to say if another one is far better."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bdr.methods import METHODS, Method
 from bdr.planning.parts import resolve, scale_setting
 from bdr.records import Run, far_better
 
-GROWN = 20.0  # a cosine scale that starts so needs no growing
+GROWN = 20.0  # a cosine scale that starts at this needs no growing
 
 
 def readout_of(run: Run, phase: int, asked: str | None = None) -> str:
-    """The readout that is asked for, else the one by which the phase is told."""
+    """The readout that is asked for, else the one by which the results of the phase are reported."""
     there = run.phases[phase]["accuracy"]
     if asked is None:
         return run.told_readout(phase)
@@ -24,7 +24,7 @@ def readout_of(run: Run, phase: int, asked: str | None = None) -> str:
 
 
 def advice(run: Run, phase: int = -1, command: str = "predict") -> str | None:
-    """One line, where the readout by which a run is told is right far less often than another."""
+    """A line of advice if the readout by which a run is reported is right far less often than another; else None."""
     accuracy, told = run.phases[phase]["accuracy"], readout_of(run, phase)
     best = far_better(accuracy, told)
     if best is None:
@@ -40,15 +40,15 @@ def advice(run: Run, phase: int = -1, command: str = "predict") -> str | None:
 
 
 def scale_to_grow(run: Run) -> str | None:
-    """`ucir.eta`, where the method of a run says that it has such a setting and it started small.
+    """The setting of the cosine scale, such as `ucir.eta`, if the method of a run has one and it started small.
 
-    A run that extends another began with the scale that was there.
+    None for a run that extends another, because it began with the scale that was there.
     """
     name: str = run.info["config"]["method"]
     setting = scale_setting(name)
     if setting is None or "extends" in run.info:
         return None
     default = inspect.signature(resolve("method", name, METHODS, Method)).parameters[setting].default
-    told, kept = run.info["config"]["settings"], run.info.get("settings") or {}  # records of before lack these
+    told, kept = run.info["config"]["settings"], run.info.get("settings") or {}  # older records lack these
     start = (kept.get(short(name), {}) | told.get(short(name), {})).get(setting, default)
     return f"{short(name)}.{setting}" if start < GROWN else None

@@ -1,4 +1,4 @@
-"""What the model of a run says of pictures of one's own."""
+"""What the model of a run recognises in the user's own pictures."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bdr.errors import UsageError
 from bdr.methods import Method
 from bdr.records import Run
 
-MODES = {1: "L", 3: "RGB"}  # of Pillow, by channels
+MODES = {1: "L", 3: "RGB"}  # of Pillow, by number of channels
 AS_IT_IS = Augment(pad=0, flip=False)
-FORMS = (".csv", ".json")  # of files that predictions are written into
+FORMS = (".csv", ".json")  # endings of files that predictions are written into
 
 
 class Recognised(NamedTuple):
@@ -34,7 +34,7 @@ class Recognised(NamedTuple):
 
 
 def picture_paths(places: Sequence[Path]) -> list[Path]:
-    """The pictures that are named, and all at and below the folders that are."""
+    """The pictures that are named, and all pictures in and below the folders that are named."""
     found: list[Path] = []
     for place in places:
         if not place.exists():
@@ -51,7 +51,7 @@ def picture_paths(places: Sequence[Path]) -> list[Path]:
 
 
 def pictures_below(folder: Path) -> list[Path]:
-    """By path; hidden folders are passed over."""
+    """All pictures in and below a folder, sorted by path; hidden folders are passed over."""
     found: list[Path] = []
     for place, inner, files in os.walk(folder):
         inner[:] = [name for name in inner if not name.startswith(".")]
@@ -62,7 +62,7 @@ def pictures_below(folder: Path) -> list[Path]:
 def recognise(
     run: Run, phase: int, method: Method, paths: Sequence[Path], top: int, device: torch.device, readout: str
 ) -> Iterator[Recognised | Unreadable]:
-    """In batches: as many pictures as lie in a folder need not fit into memory. One that is broken stops no other."""
+    """Recognise pictures in batches, as all of a folder may not fit into memory. A broken one stops no other."""
     if top < 1:
         raise UsageError(f"the {top} best classes are none: ask for 1 or more")
     size, mode = size_and_mode(run)
@@ -86,7 +86,7 @@ def best_classes(
     device: torch.device,
     readout: str,
 ) -> list[list[tuple[str, float]]]:
-    """Of each picture the `top` most likely classes with their probabilities, best first."""
+    """For each picture the `top` most likely classes with their probabilities, best first."""
     if not pixels:
         return []
     mean, std = run.normalisation
@@ -100,7 +100,7 @@ def best_classes(
 def readable(
     found: Iterator[Recognised | Unreadable], unreadable: Callable[[Unreadable], None] | None
 ) -> Iterator[Recognised]:
-    """What was recognised; of the rest `unreadable` is told, and where nobody is, the first ends it."""
+    """Yield what was recognised; call `unreadable` with each of the rest or, if it is None, raise the first of them."""
     for each in found:
         if isinstance(each, Recognised):
             yield each

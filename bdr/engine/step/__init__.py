@@ -1,9 +1,9 @@
-"""One training step: eager, compiled, or captured as a CUDA graph. One signature, and the only home of speed tricks.
+"""One training step, with one signature: eager, compiled, or captured as a CUDA graph. All speed tricks are in here.
 
-A step finds its rows and their augmentation in the draws of the epoch, at the place where the clock stands, and leaves
-the values of all loss terms in the epoch's log. Nothing in it is read by the host. In the captured form all of it is
-one graph launch: gathering, augmenting, both networks (side by side), the losses, backward, optimiser and log; the
-backbones, the augmentation and the functions marked in `bdr.fusing` are compiled.
+A step finds its rows and their augmentation in the draws of the epoch, at the clock's position, and leaves the values
+of all loss terms in the epoch's log. The host reads nothing in it. In the captured form, the whole step is one graph
+launch: gathering, augmenting, both networks (side by side), the losses, backward, optimiser and log; the backbones,
+the augmentation and the functions marked by `bdr.fusing` are compiled.
 """
 
 from __future__ import annotations

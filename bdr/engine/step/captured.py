@@ -22,17 +22,17 @@ SIDE_STREAMS = 3
 
 
 class GraphStep:
-    """The step captured once a stage and replayed; what the warm-up moved is put back, so that it does not count."""
+    """The step captured once per stage and replayed; what the warm-up changes is put back, so it does not count."""
 
     def __init__(self, step: Step, eager: EagerStep) -> None:
         self.step, self.eager, self.optimizer = step, eager, eager.optimizer
         self.state = state_of(eager)
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.contents: list[object] = []  # of what rested when the graph was captured
+        self.contents: list[object] = []  # of the frozen parts when the graph was captured
         self.forms: list[Resting | Paired] = []  # held as long as the graph, which reads the weights of some
 
     def open(self, epoch: Epoch, log: Tensor | None) -> None:
-        """A method may refill a teacher between epochs; the graph has the weights of before folded into others."""
+        """Open an epoch; capture again if a frozen part was refilled, for the graph has its old weights folded in."""
         now = [frozen.content for frozen in frozen_parts(self.eager)]
         if now != self.contents:
             self.graph, self.contents = None, now
@@ -55,13 +55,13 @@ class GraphStep:
         torch.cuda.current_stream().wait_stream(side)
         self.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):  # its own default stays on the GPU of the first that was captured
+        with torch.cuda.graph(graph, stream=side):  # torch's default stays on the GPU of the first capture
             self.step()
         return graph
 
     @contextlib.contextmanager
     def undone(self) -> Iterator[None]:
-        """Whatever happens inside leaves state, optimiser and random numbers as they were; new moments become zero."""
+        """Afterwards, state, optimiser and random numbers are as they were before; new moments become zero."""
         before = [tensor.detach().clone() for tensor in self.state]
         moments = {id(t): t.clone() for t in optimizer_tensors(self.optimizer)}
         random = torch.cuda.get_rng_state()
@@ -75,14 +75,14 @@ class GraphStep:
 
 
 def forms_of(step: EagerStep) -> list[Resting | Paired]:
-    """What other ways to call its networks a step has; two branches that rest are one network in either form."""
+    """The other forms that a step can call its networks in; two branches at rest are joined by the resting form."""
     resting = resting_forms(step)
     rest = {form.net for form in resting}
     return [*resting, *(form for form in paired_forms(step) if form.net not in rest)]
 
 
 def state_of(step: EagerStep) -> list[Tensor]:
-    """All that a step may move beside the moments of its optimiser."""
+    """All tensors that a step may change, apart from the moments of its optimiser."""
     parts = [tensor for part in step.objective.parts for tensor in part.state_dict(keep_vars=True).values()]
     return [*parts, *(now for now in step.clock if isinstance(now, Tensor))]
 
@@ -93,15 +93,15 @@ def frozen_parts(step: EagerStep) -> list[Frozen[Any]]:
 
 @contextlib.contextmanager
 def frozen_aside(step: EagerStep) -> Iterator[None]:
-    """Inside, frozen networks look at a batch on streams of their own, beside the network that learns and each other.
+    """Inside, frozen networks run on streams of their own, in parallel with the network that learns and each other.
 
-    A small batch leaves much of a GPU idle. The branch starts when the images are there and joins when its outputs are
-    asked for; what else a frozen network may be shown depends on the main branch, and stays on it.
+    A small batch leaves much of a GPU idle. A side stream starts when the images of the batch are ready, and is joined
+    when its outputs are asked for. Any other input of a frozen network depends on the main stream, and stays on it.
     """
     frozen = frozen_parts(step)
     streams = [torch.cuda.Stream() for _ in frozen[:SIDE_STREAMS]]
     ready, shown = torch.cuda.Event(), list[Tensor]()
-    said: list[object] = []  # kept until the step is over: their memory is a side stream's, and others read it
+    said: list[object] = []  # kept until the step is over: their memory belongs to a side stream, and others read it
 
     def seen(images: Sequence[Tensor]) -> None:
         shown[:] = images
@@ -133,6 +133,6 @@ def frozen_aside(step: EagerStep) -> Iterator[None]:
 
 
 def give_back(device: torch.device) -> None:
-    """What the graphs of a stage that is over still hold: other runs may want it."""
+    """Free the memory that the graphs of a finished stage still hold: other runs may want it."""
     if device.type == "cuda":
         torch.cuda.empty_cache()

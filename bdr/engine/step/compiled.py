@@ -15,11 +15,11 @@ from bdr.engine.step.eager import EagerStep, looked, taken
 from bdr.fusing import fusing, mark_growing
 from bdr.nets.base import Backbone
 
-VERSIONS = 64  # backbones of one kind share their compiled code, and each shape and mode of theirs is a version of it
+VERSIONS = 64  # backbones of one kind share compiled code, which has a version for each of their shapes and modes
 
 
 class CompiledStep:
-    """The same with compiled backbones, augmentation and losses; everything outside a step stays eager."""
+    """The step with compiled backbones, augmentation and losses; everything outside a step stays eager."""
 
     def __init__(self, step: EagerStep) -> None:
         self.step = step
@@ -34,7 +34,7 @@ class CompiledStep:
         assert self.step.epoch is not None
         for tensor in self.step.epoch.tensors():
             mark_growing(tensor, 0)
-            if tensor.dim() > 1:  # a stage of another batch is another version, and leaves that of this one as it is
+            if tensor.dim() > 1:  # another batch size is another version, and leaves this one as it is
                 torch._dynamo.mark_static(tensor, 1)
 
     def __call__(self) -> None:
@@ -43,12 +43,12 @@ class CompiledStep:
 
 
 def compiling_for(device: torch.device) -> dict[str, Any] | None:
-    """The weights of a backbone are cast one by one; side by side, many such small kernels become one."""
+    """Options of the compiler: on a GPU, many small kernels that cast a backbone's weights are combined into one."""
     return {"combo_kernels": True} if device.type == "cuda" else None
 
 
 def backbone_parts(module: nn.Module) -> Iterator[nn.Module]:
-    """What is to be compiled of every backbone; one inside another is the outer one's to name."""
+    """The parts of every backbone that are to be compiled; for a backbone inside another, the outer one names them."""
     if isinstance(module, Backbone):
         yield from module.to_compile()
     else:
@@ -75,7 +75,7 @@ def can_compile(device: torch.device) -> bool:
 
 @contextlib.contextmanager
 def eager_between_steps(engine: str) -> Iterator[None]:
-    """Evaluation, herding and statistics come in many shapes: compiled only inside a step, eager elsewhere."""
+    """Inside, only steps run compiled, and the rest eager: evaluation, herding and statistics come in many shapes."""
     if engine == "eager":  # asking for a stance would import the compiler, which takes seconds
         yield
         return
@@ -84,8 +84,8 @@ def eager_between_steps(engine: str) -> Iterator[None]:
 
 
 def many_versions() -> contextlib.AbstractContextManager[object]:
-    """Inside, code may be compiled for many shapes; for too many is an error rather than slow without a word.
+    """Inside, code may be compiled for many shapes; too many are an error, where torch would just become slow.
 
-    Around a run and not around a step: each such patch leaves a context variable behind for good.
+    It goes around a run and not around a step: each such patch leaves a context variable behind for good.
     """
     return torch._dynamo.config.patch(recompile_limit=VERSIONS, fail_on_recompile_limit_hit=True)

@@ -1,4 +1,4 @@
-"""A step as it reads."""
+"""A training step without compilation or capture."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bdr.types import Batch, Clock
 
 class Step(Protocol):
     def open(self, epoch: Epoch, log: Tensor | None) -> None:
-        """Takes in the draws of an epoch, and the values of steps that were made before a stop."""
+        """Take in the draws of an epoch, and the values of its steps that were made before a stop."""
         ...
 
     def __call__(self) -> None:
-        """The step of the epoch that the clock stands at; the clock moves on."""
+        """Make the step of the epoch that the clock stands at; the clock moves on."""
         ...
 
 
 def taken(store: Store, epoch: Epoch, at: Tensor) -> tuple[Tensor, Tensor, Epoch]:
-    """Images and labels of the step (1,) of an epoch, and its draws."""
+    """The images and labels of one step of an epoch, whose number is `at` (1,), and its draws."""
     now = epoch.at(at)
     return store.augmented(now.rows, now.draws), store.labels[now.rows], now
 
@@ -49,7 +49,7 @@ def handed_on(plugin: Plugin, batch: Batch, drawn: tuple[Tensor, ...]) -> Batch:
 
 
 class EagerStep:
-    """The step as it reads. In whatever form it runs, it is what holds the values of an epoch."""
+    """The step as it reads. The other forms run this one, so it always holds the values of an epoch."""
 
     def __init__(
         self, objective: Objective, optimizer: torch.optim.Optimizer, store: Store, clock: Clock, clip: float | None
@@ -59,7 +59,7 @@ class EagerStep:
         self.names: tuple[str, ...] = ()  # of the values; known after the first step
         self.epoch: Epoch | None = None
         self.values: Tensor | None = None
-        self.seen: Callable[[Sequence[Tensor]], None] = lambda images: None  # told when the images of a batch are there
+        self.seen: Callable[[Sequence[Tensor]], None] = lambda images: None  # called when a batch's images are ready
 
     def open(self, epoch: Epoch, log: Tensor | None) -> None:
         if self.epoch is None:
@@ -71,7 +71,7 @@ class EagerStep:
 
     @property
     def log(self) -> Tensor:
-        """(steps, terms) values of the epoch so far, on the device; there after the first step."""
+        """(steps, terms) values of the epoch so far, on the device; not there before the first step."""
         assert self.values is not None, "no step was made yet"
         return self.values
 
@@ -87,7 +87,7 @@ class EagerStep:
         self.clock.step.add_(1)
 
     def batch(self, at: Tensor) -> tuple[Batch, Views]:
-        """What the epoch has drawn for this step, as plug-ins hand it on, and the further views that each wants."""
+        """The batch drawn for this step, as the plug-ins have changed it, and the further views that each wants."""
         assert self.epoch is not None, "open an epoch first"
         x, y, now = self.taken(self.store, self.epoch, at)
         batch = Batch(x, y, now.rows, self.clock)

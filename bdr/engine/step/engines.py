@@ -1,4 +1,4 @@
-"""Which form of a step each engine means."""
+"""The form of a step that each engine stands for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bdr.errors import UsageError
 
 
 def choose_engine(engine: str, device: torch.device) -> str:
-    """What `auto` means here, and a refusal of what cannot be."""
+    """The engine for a device: what `auto` stands for is chosen, and what the device cannot do is refused."""
     if engine == "auto":
         return "graph" if device.type == "cuda" else "eager"
     if engine == "graph" and device.type != "cuda":
@@ -24,7 +24,7 @@ def choose_engine(engine: str, device: torch.device) -> str:
 def make_step(engine: str, eager: EagerStep, whole: bool = True) -> Step:
     """The step in the form that the engine names.
 
-    A pool smaller than a batch is a shape of its own, in every phase another: what is not whole is not worth compiling.
+    A pool smaller than a batch has a shape of its own in every phase, so only `whole` batches are worth compiling.
     """
     if engine == "eager":
         return eager

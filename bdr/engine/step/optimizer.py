@@ -1,4 +1,4 @@
-"""The optimiser of a stage, such that a captured step can have it inside."""
+"""The optimiser of a stage, in a form that can be part of a captured step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def make_optimizer(
     stage: Stage,
     parameters: Iterable[nn.Parameter],
     device: torch.device,
-    undecayed: Iterable[nn.Parameter] = (),  # those of them that weight decay leaves alone
+    undecayed: Iterable[nn.Parameter] = (),  # the parameters that weight decay leaves alone
 ) -> torch.optim.Optimizer:
     moving = [p for p in parameters if p.requires_grad and p.numel()]
     if not moving:
@@ -36,7 +36,7 @@ def make_optimizer(
 
 
 def group_of(moving: Sequence[nn.Parameter], belongs: Callable[[nn.Parameter], bool]) -> dict[str, Any]:
-    """Those of the parameters that belong to it, and which they are of all: what moments are kept by in checkpoints."""
+    """The parameters that belong to a group, and their places among all that move: checkpoints name moments by them."""
     chosen = {place: p for place, p in enumerate(moving) if belongs(p)}
     return {"params": list(chosen.values()), "places": list(chosen)}
 

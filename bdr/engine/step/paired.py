@@ -3,11 +3,12 @@
     | w_stable     0     |
     |    0     w_plastic |
 
-Matrix units take 32 channels at once, and 16 are no quicker; and where pixels are few, kernels are so short that their
-work hardly counts. So the same convolution of both branches is one of twice the width, in which each sees its own
-channels alone. The first of a level reads what both read, and has no zeros. Batch norms stand side by side. With half
-the resolution twice the width is as much work, and as narrow: all of ResNet-32 is. Wide levels, as those of ResNet-18,
-would do the zeros' work in earnest, and are left as they are.
+Matrix units take 32 channels at once, and 16 are no quicker. Where there are few pixels, kernels are so short that
+their work hardly counts. So the same convolution of both branches becomes one of twice the width, in which each branch
+sees only its own channels. In the first convolution of a level both branches read the same channels, so there are no
+zeros. Batch norms stand side by side. At half the resolution, twice the width is as much work and counts as narrow too:
+all levels of ResNet-32 are narrow. In wide levels, such as those of ResNet-18, the zeros would cost real time, so these
+are left as they are.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from bdr.nets.resnet_cifar import ConvNorm, ResNet
 NARROW = 16  # channels of one branch at the resolution of the images
 STATISTICS = ("running_mean", "running_var")
 
-MakePair = Callable[[ConvNorm, Tensor, Layer], Tensor]  # of a layer, what it reads, and its partner in the other branch
+MakePair = Callable[[ConvNorm, Tensor, Layer], Tensor]  # (layer, its input, its partner in the other branch)
 
 
 def paired_forward(net: TwoBranches, x: Tensor) -> Features:
-    """What the network says, level by level."""
+    """The features of the network, level by level, with narrow levels of both branches computed as one."""
     maps = []
     for index in range(net.depth):
         x, seen = paired_level(net, index, x, as_one) if is_narrow(net, index) else net.level(index, x)
@@ -45,7 +46,7 @@ def is_narrow(net: TwoBranches, index: int) -> bool:
 
 
 def paired_level(net: TwoBranches, index: int, x: Tensor, make: MakePair) -> Level:
-    """Told by the plastic branch; of its layers, each is made with its partner in the stable one."""
+    """A level of both branches at once: the plastic branch runs, each of its layers made with its stable partner."""
     assert isinstance(net.stable, ResNet)
     assert isinstance(net.plastic, ResNet)
     partners = {id(theirs.conv): mine for mine, theirs in zip(net.stable.layers(), net.plastic.layers(), strict=True)}
@@ -67,7 +68,7 @@ def as_one(layer: ConvNorm, x: Tensor, partner: Layer) -> Tensor:
 
 
 def side_by_side(weights: Sequence[Tensor], shared: bool) -> Tensor:
-    """Of convolutions at once: of channels that all read, or of those of each of two."""
+    """One weight for several convolutions: all read the same channels if `shared`, else each of two reads its own."""
     if not shared:
         (first, second), width = weights, weights[0].shape[1]
         weights = F.pad(first, (0, 0, 0, 0, 0, width)), F.pad(second, (0, 0, 0, 0, width, 0))
@@ -75,7 +76,7 @@ def side_by_side(weights: Sequence[Tensor], shared: bool) -> Tensor:
 
 
 def normed(one: BatchNorm, other: BatchNorm, x: Tensor) -> Tensor:
-    """Both batch norms at once; what they keep of the statistics goes back to each."""
+    """Both batch norms at once; the running statistics go back to each of them."""
     pairs = [(getattr(one, name), getattr(other, name)) for name in (*STATISTICS, "weight", "bias")]
     mean, var, weight, bias = (torch.cat(pair) for pair in pairs)
     y = F.batch_norm(x, mean, var, weight, bias, other.training, other.momentum or 0.0, other.eps)
@@ -87,7 +88,7 @@ def normed(one: BatchNorm, other: BatchNorm, x: Tensor) -> Tensor:
 
 
 class Paired:
-    """Called as the network is, and says the same; of weights as they are at each call."""
+    """Called in place of the network, with the same results; reads the weights as they are at each call."""
 
     def __init__(self, net: TwoBranches) -> None:
         self.net = net
@@ -100,13 +101,13 @@ class Paired:
 
 
 def paired_forms(step: EagerStep) -> list[Paired]:
-    """One for every network of two branches with a narrow level. What is derived from such may do otherwise."""
+    """A paired form for every network of two branches with a narrow level. Subclasses are left out: they may differ."""
     parts = dict.fromkeys(part for root in step.objective.parts for part in backbone_parts(root))
     return [Paired(part) for part in parts if type(part) is TwoBranches and can_be_paired(part)]
 
 
 def can_be_paired(net: TwoBranches) -> bool:
-    """Two residual networks that have the same to do with their statistics."""
+    """Whether both branches are residual networks, with batch norms in the same mode, and some level is narrow."""
     if type(net.stable) is not ResNet or type(net.plastic) is not ResNet:
         return False
     norms = [[part for part in branch.modules() if isinstance(part, BatchNorm)] for branch in (net.stable, net.plastic)]

@@ -25,7 +25,7 @@ def set_precision(part: nn.Module, precision: str, device: torch.device) -> None
             module.tf32 = precision == "tf32"
         if isinstance(module, Backbone) and precision == "bf16":
             for layer in module.kept_elsewhere():
-                layer.to(torch.bfloat16)  # as autocast would cast it, each time that it is used
+                layer.to(torch.bfloat16)  # once, where autocast would cast it at each use
     if device.type == "cuda":
         part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

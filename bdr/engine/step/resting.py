@@ -2,10 +2,10 @@
 
     w' = w gamma / sqrt(var + eps),     b' = beta - mean gamma / sqrt(var + eps)
 
-What a batch norm at rest does is so done by the convolution before it, and convolution, sum and ReLU are one kernel. A
-network that lost channels is filled up with zeros again, but only to the next multiple of what matrix units take at
-once: between two such numbers convolutions are no quicker, and off them they are slow. Two narrow branches are one
-network here too (`paired.py`), whose weights are laid side by side once and not in every step.
+So the convolution before a batch norm at rest does the work of both, and convolution, sum and ReLU are one kernel. A
+network that lost channels is padded with zeros, but only up to the next multiple of what matrix units take at once: a
+width between two multiples saves no time, and its convolutions are slow. Two narrow branches are one network here too
+(`paired.py`), but their weights are laid side by side once and not in every step.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ UNIT = 16  # channels that matrix units take at once in bfloat16
 
 
 def filled_up(channels: int) -> int:
-    """To the next multiple."""
+    """The number of channels, rounded up to a multiple of `UNIT`."""
     return channels + -channels % UNIT
 
 
 @torch.no_grad()
 def without_norm(layer: Layer | ConvNorm, inputs: int) -> tuple[Tensor, Tensor]:
-    """Weight and bias that do what a convolution and its batch norm did, of so many inputs."""
+    """Weight and bias that do the work of a convolution and its batch norm, padded to so many inputs and full units."""
     norm, weight = layer.norm, layer.conv.weight
     mean, var = norm.running_mean, norm.running_var
     assert mean is not None
@@ -49,7 +49,7 @@ def without_norm(layer: Layer | ConvNorm, inputs: int) -> tuple[Tensor, Tensor]:
 
 
 class Folded(NamedTuple):
-    """A convolution that does what it and its batch norm did, or those of two branches."""
+    """A convolution that does the work of a convolution and its batch norm, or of those of two branches."""
 
     weight: Tensor
     bias: Tensor
@@ -58,7 +58,7 @@ class Folded(NamedTuple):
 
     @classmethod
     def of(cls, layers: Sequence[Layer | ConvNorm], inputs: int, dtype: torch.dtype) -> Folded:
-        """Two layers either read the same inputs, or each its half of them."""
+        """Fold one layer, or two, which either read the same inputs or each a half of them."""
         conv = layers[0].conv
         shared = inputs <= filled_up(conv.weight.shape[1])
         each = inputs if shared else inputs // 2
@@ -83,13 +83,13 @@ class Folded(NamedTuple):
 
 
 class MakeFolded(Protocol):
-    """Makes a layer, or with its partner in the other branch both at once."""
+    """A function that computes a layer, or both at once if it has a partner in the other branch."""
 
     def __call__(self, layer: ConvNorm, x: Tensor, partner: Layer | None = None) -> Tensor: ...
 
 
 def told(net: nn.Module, x: Tensor, make: MakeFolded) -> Features:
-    """What a network that can rest says, by other layers; their channels are filled up, and what it says is not."""
+    """The features of a network that can rest; `make` computes its layers, which are padded, while features are not."""
     if isinstance(net, Experts):
         return experts_told(net, x, make)
     assert isinstance(net, Levelled)
@@ -117,34 +117,34 @@ def experts_told(net: Experts, x: Tensor, make: MakeFolded) -> Features:
 
 
 def plain_in(net: nn.Module) -> ResNet:
-    """The residual network that it is made of, or is."""
+    """The residual network that this network is made of, or is."""
     found = net.plastic if isinstance(net, TwoBranches) else net.plain if isinstance(net, Experts) else net
     assert isinstance(found, ResNet)
     return found
 
 
 def can_rest(net: nn.Module) -> bool:
-    """What is derived from these may do otherwise in any of their levels, and is left alone."""
+    """Whether a network has a resting form. Subclasses have none: they may do otherwise in any of their levels."""
     if type(net) is TwoBranches:
         return type(net.plastic) is ResNet
     return type(net.plain if type(net) is Experts else net) is ResNet
 
 
 class Resting:
-    """Called as the network is, without gates, and says the same; of weights as they are now."""
+    """Called in place of the network, without gates, with the same results; folds the weights as they are when made."""
 
     def __init__(self, net: nn.Module, dtype: torch.dtype) -> None:
         self.net, self.dtype = net, dtype
         self.folded: dict[nn.Module, Folded] = {}
         stem = plain_in(net).stem
-        # Told once without images: which layers there are, and how many channels each reads, nobody knows as well.
+        # One pass without images: the network knows best which layers it has and how many channels each of them reads.
         told(net, stem.weight.new_zeros(1, stem.in_channels, 1, 1), self.fold)
 
     def __call__(self, x: Tensor) -> Features:
         return told(self.net, x.to(self.dtype, memory_format=torch.channels_last), self.layer)
 
     def fold(self, layer: ConvNorm, x: Tensor, partner: Layer | None = None) -> Tensor:
-        """Only how many channels it reads and says counts here."""
+        """Fold a layer; of what it reads and returns, only the number of channels counts here."""
         layers: list[Layer | ConvNorm] = [layer] if partner is None else [partner, layer]
         folded = self.folded[layer.conv] = Folded.of(layers, x.shape[1], self.dtype)
         return x.new_zeros(1, len(folded.weight), 1, 1)
@@ -158,9 +158,9 @@ class Resting:
 
 
 def resting_forms(step: EagerStep) -> list[Resting]:
-    """One for every residual network of a step that rests, in bfloat16; in other precisions they run as they are.
+    """A resting form for every residual network at rest in a step, in bfloat16; in other precisions there are none.
 
-    Those are meant that are called as a whole, by themselves or as two branches or experts: of one inside another
+    Only networks that are called as a whole count, by themselves or as two branches or experts: for one inside another
     backbone, the outer one calls the levels.
     """
     modules = [module for part in step.objective.parts for module in part.modules()]
@@ -182,7 +182,7 @@ class Form(Protocol):
 
 @contextlib.contextmanager
 def running(forms: Sequence[Form]) -> Iterator[None]:
-    """Inside, networks are called in these forms of theirs; compiled ones too."""
+    """Inside, networks are called in these forms, compiled networks too."""
     before = [form.net._compiled_call_impl for form in forms]
     for form in forms:
         form.net._compiled_call_impl = form
