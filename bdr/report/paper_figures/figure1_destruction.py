@@ -41,6 +41,7 @@ ABOUT = "the loss curve of one phase with its peak, and t-SNE of old classes at 
 NEEDS = "a run with --analyse; draws the one without BDR if there are several"
 MOMENTS = ("start", "peak", "end")
 BACKGROUND = 120  # images per class besides the exemplars: more take minutes, and hide each other
+ROOM_BELOW = 0.16  # of the axis, that a label below a dot takes
 LETTERS = dict(zip(MOMENTS, "abc", strict=True))
 
 
@@ -118,18 +119,21 @@ def paint_curve(axes: Axes, run: Run, phase: int, name: str, cloud: Cloud) -> li
 
 
 def mark(axes: Axes, moment: str, step: int, means: np.ndarray, colour: str) -> None:
-    """Mark a step on the curve with a dot, and with the letter and the name of its panel above."""
+    """Mark a step on the curve with a dot, and with the letter and the name of its panel where the curve is not."""
     from matplotlib.patheffects import withStroke
 
     axes.plot(step, means[step - 1], "o", color=colour, markeredgecolor="white", markersize=5.5, zorder=4)
     side = {"start": "left", "peak": "center", "end": "right"}[moment]
+    # the curve rises from the start and falls to the end: below it is room, unless the loss is almost zero
+    below = moment != "peak" and means[step - 1] > ROOM_BELOW * axes.get_ylim()[1]
     axes.annotate(
         f"({LETTERS[moment]}) {moment}",
         (step, means[step - 1]),
         xycoords="data",
         textcoords="offset points",
-        xytext=(0, 9 if moment != "peak" else 12),
+        xytext=(0, -7 if below else 9 if moment != "peak" else 12),
         ha=side,
+        va="top" if below else "baseline",
         fontsize=7.5,
         fontweight="bold",
         path_effects=[withStroke(linewidth=2, foreground="white")],
