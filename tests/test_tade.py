@@ -490,6 +490,14 @@ def test_the_losses_of_a_phase_are_those_of_three_experts(whole):
     assert sum(terms[f"tade_{expert}"] for expert in (1, 2, 3)) == pytest.approx(terms["ce"], rel=1e-5)
 
 
+def test_the_records_have_the_scale_of_the_cosines_as_the_mean_of_the_experts(whole):
+    for line in lines(whole / "phases.jsonl"):
+        tensors = read_state(whole / f"phase-{line['phase']:02d}" / "model").tensors
+        scales = [float(value) for name, value in tensors.items() if name.endswith(".eta")]
+        assert len(scales) == (1 if line["phase"] == 0 else 3)
+        assert line["method_at_end"] == {"eta": pytest.approx(sum(scales) / len(scales))}
+
+
 def test_the_experts_differ_once_they_have_learnt(whole):
     tensors = read_state(whole / "phase-01" / "model").tensors
     names = "plain.convs.2", "others.0.conv", "others.1.conv"

@@ -93,3 +93,7 @@ class UCIR(Method):
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:
         self.teacher.refill(self.net)
+
+    def report(self, phase: Phase) -> dict[str, Tensor]:
+        """The scale of the cosines: the offsets of a plug-in need room in logits that lie within it."""
+        return {"eta": self.net.head.eta}

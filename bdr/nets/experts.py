@@ -49,6 +49,11 @@ class ExpertHeads(Head):
     def classes(self) -> int:
         return int(self.each()[0].classes)
 
+    @property
+    def eta(self) -> Tensor:
+        """The mean scale of cosine heads."""
+        return torch.stack([head.eta for head in self.each()]).mean()
+
     def grow(self, count: int) -> None:
         for head in self.each():
             head.grow(count)
