@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -96,6 +97,23 @@ class Mistaken(TwoStages):
     def end(self, phase, pool, exemplars):
         if self.where == "end":
             self.tescher.refill(self.net)
+
+
+class Demanding(TwoStages):
+    """It can begin with more images than a trial has of each class, and with no fewer."""
+
+    def begin(self, phase, pool):
+        super().begin(phase, pool)
+        if len(pool.rows) < 30:
+            raise ValueError(f"30 clusters of {len(pool.rows)} images")
+
+
+class Locked(TwoStages):
+    """It holds what cannot be copied."""
+
+    def __init__(self, make):
+        super().__init__(make)
+        self.lock = threading.Lock()
 
 
 class Crooked(Plugin):
@@ -595,6 +613,14 @@ def test_a_line_that_waits_for_the_device_in_a_step_is_told_before_steps_are_cap
 def test_a_method_that_waits_between_steps_alone_is_captured_without_a_word(how, tmp_path):
     made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2, settings=[("Reading.how", how)])
     rehearse_training(captured(made))
+
+
+@pytest.mark.parametrize(("what", "why"), [("Demanding", "30 clusters of 8 images"), ("Locked", "cannot pickle")])
+def test_what_cannot_be_tried_on_a_few_images_is_said_once_and_trained(what, why, tmp_path):
+    heard = Heard()
+    path = train(tmp_path / "run", f"test_own_code:{what}", listener=heard, net="runs:flat", phases=2)
+    assert [note.count(why) for note in heard.notes if "so ended a trial before training" in note] == [1]
+    assert (path / "DONE").exists()
 
 
 LATE = {"what": "test_own_code:LateSlip", "net": "runs:flat", "phases": 2}

@@ -36,15 +36,20 @@ def rehearse(plan: Plan) -> None:
 
 def rehearse_readouts(plan: Plan) -> None:
     """Predict a batch with a copy of the method, as it is when its first phase begins."""
-    trial, phase = on_few_images(plan.learner), plan.learner.phases[0]
-    trial.begin_phase(phase)
-    predict(trial.method, plan.experiment.test, phase.seen, limit=BATCH)
+    own = own_packages(plan.learner)
+    try:
+        trial, phase = on_few_images(plan.learner), plan.learner.phases[0]
+        trial.begin_phase(phase)
+        predict(trial.method, plan.experiment.test, phase.seen, limit=BATCH)
+    except Exception as error:
+        if isinstance(error, BdrError) or not own:
+            raise
+        tell_failure(error, own)
 
 
 def rehearse_training(plan: Plan) -> None:
     """Make a step of every stage of the first two phases on a copy, if a part is the user's own; tests cover ours."""
-    modules = [module for part in plan.learner.modules().values() for module in part.modules()]
-    own = {home_of(type(module).__module__) for module in modules} - {"bdr", "torch"}
+    own = own_packages(plan.learner)
     if not own:
         return
     seen, reads = Weighed(), HostReads(own)
@@ -60,6 +65,12 @@ def rehearse_training(plan: Plan) -> None:
         rehearse_going_on(plan, trial)
     reads.refuse()
     seen.refuse_misnamed()
+
+
+def own_packages(learner: Learner) -> set[str]:
+    """The packages of all modules that are neither ours nor torch's."""
+    modules = [module for part in learner.modules().values() for module in part.modules()]
+    return {home_of(type(module).__module__) for module in modules} - {"bdr", "torch"}
 
 
 def rehearse_going_on(plan: Plan, trial: Learner) -> None:
@@ -112,7 +123,7 @@ def tell_failure(error: Exception, own: Collection[str]) -> None:
     warnings.warn(
         f"{said}: so ended a trial before training, on {FEW} images of each class; if that is not because there are so "
         "few, training will end likewise",
-        stacklevel=2,
+        stacklevel=1,  # told from one place, and so only once if training and predicting end alike
     )
 
 
