@@ -12,6 +12,7 @@ import torch
 from runs import Position, TwoStages, assert_equal, plan, train, train_until
 from test_cli import typed
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bdr import api
 from bdr.bench.cases import fits_of, steps_of
@@ -20,6 +21,7 @@ from bdr.engine.listen import Listener
 from bdr.errors import BdrError, UsageError
 from bdr.methods import Method
 from bdr.nets import Backbone, Features, LinearHead
+from bdr.planning.host_reads import asked_by
 from bdr.planning.own_code import code_version, library_version, own_versions
 from bdr.planning.rehearsal import Weighed, on_few_images, rehearse_training, train_a_little
 from bdr.plugins import Plugin
@@ -166,6 +168,8 @@ class Reading(TwoStages):
             terms["ce"] = terms["ce"] + 0 * torch.bincount(batch.y).sum()
         if self.how == "put":
             batch.x[batch.y >= phase.old] = batch.x[batch.y >= phase.old]
+        if self.how == "once" and not hasattr(self, "kept"):
+            self.kept = [float(batch.x.mean())]  # while a step is warmed up, anybody may
         if self.how == "fill":
             batch.x.clone()[batch.y < 0] = 0.0  # all alike: nothing is asked
         return terms
@@ -609,10 +613,25 @@ def test_a_line_that_waits_for_the_device_in_a_step_is_told_before_steps_are_cap
         rehearse_training(captured(made))
 
 
-@pytest.mark.parametrize("how", ["", "fill"])
+@pytest.mark.parametrize("how", ["", "fill", "once"])
 def test_a_method_that_waits_between_steps_alone_is_captured_without_a_word(how, tmp_path):
     made = plan(tmp_path / "run", "test_own_code:Reading", net="runs:flat", phases=2, settings=[("Reading.how", how)])
     rehearse_training(captured(made))
+
+
+def test_what_waits_for_a_gpu_is_known_without_one():
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        there, here = torch.zeros(4, device="cuda"), torch.zeros(())
+        some, rows, gpu, cpu = there > 0, there.long(), {"device": there.device}, {"device": here.device}
+        one = torch.zeros((), device="cuda")
+    put, copy_ = torch.ops.aten.index_put_.default, torch.ops.aten._to_copy.default
+    assert asked_by(put, (there, [some], here), {}) == ""
+    assert "mask" in asked_by(put, (there, [some], one), {})  # torch does not fill with a number on the device
+    assert "mask" in asked_by(put, (there, [some, rows], here), {})
+    assert asked_by(put, (there, [rows], there), {}) == ""
+    assert "to the CPU" in asked_by(copy_, (there,), cpu)
+    assert "from the CPU" in asked_by(copy_, (here,), gpu)
+    assert asked_by(copy_, (there,), gpu | {"dtype": torch.float16}) == asked_by(copy_, (there,), {}) == ""
 
 
 @pytest.mark.parametrize(("what", "why"), [("Demanding", "30 clusters of 8 images"), ("Locked", "cannot pickle")])

@@ -36,7 +36,7 @@ class HostReads(TorchDispatchMode):
 
     def asking(self) -> FrameType | None:
         """The innermost frame outside of torch, if it is in the user's own code."""
-        frame: FrameType | None = sys._getframe(2)
+        frame = sys._getframe(1).f_back  # a backward pass on a GPU has a thread of its own, and no frames below
         while frame is not None and home_of_frame(frame) == "torch":
             frame = frame.f_back
         return frame if frame is not None and home_of_frame(frame) in self.own else None
@@ -53,11 +53,10 @@ def asked_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     """How an operation reads a value from the device, in words; empty if it reads none."""
     if func is ATEN.index.Tensor:
         return MASKED if has_mask(args[1]) else ""
-    if func is ATEN.index_put_.default:  # one value for all is a fill, which reads nothing
-        return MASKED if has_mask(args[1]) and args[2].numel() > 1 else ""
+    if func is ATEN.index_put_.default:
+        return MASKED if has_mask(args[1]) and not is_fill(args[1], args[2]) else ""
     if func is ATEN._to_copy.default:
-        to = kwargs.get("device")
-        return "copies to the CPU" if args[0].is_cuda and to is not None and to.type == "cpu" else ""
+        return copied(args[0], kwargs.get("device"))
     if torch.Tag.data_dependent_output in func.tags:
         return "reads a value, as .item(), float(), if and torch.equal do"
     if torch.Tag.dynamic_output_shape in func.tags and kwargs.get("output_size") is None:
@@ -68,6 +67,18 @@ def asked_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
 def has_mask(indices: Sequence[Tensor | None]) -> bool:
     """Whether an index is a mask, as in `x[mask]`."""
     return any(isinstance(index, Tensor) and index.dtype == torch.bool for index in indices)
+
+
+def is_fill(indices: Sequence[Tensor | None], value: Tensor) -> bool:
+    """Whether `x[mask] = value` is a fill, which reads nothing: a number for a single mask, not one on the device."""
+    return value.numel() == 1 and value.is_cpu and sum(index is not None for index in indices) == 1
+
+
+def copied(tensor: Tensor, to: torch.device | None) -> str:
+    """Which way a copy leaves its device, in words; empty if it stays there, or can be captured."""
+    if to is None or tensor.device.type == to.type or (tensor.is_cpu and tensor.is_pinned()):
+        return ""
+    return f"copies {'from' if tensor.is_cpu else 'to'} the CPU"
 
 
 def home_of(module: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Collection
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 
@@ -167,10 +166,14 @@ def train_a_little(trial: Learner, seen: Weighed, reads: HostReads | None = None
 
 
 def step_once(fit: Fit, reads: HostReads | None) -> None:
+    """Make a step; where reads are looked for, another: the first is free to read what it keeps, as in a warm-up."""
     fit.wake()
     fit.step.open(fit.plan(0), None)
-    with reads or nullcontext():
-        fit.step()
+    fit.step()
+    if reads is not None:
+        fit.clock.step.zero_()
+        with reads:
+            fit.step()
 
 
 def on_few_images(learner: Learner, few: int = FEW) -> Learner:
