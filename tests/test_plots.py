@@ -392,3 +392,5 @@ def test_classes_of_runs_under_way_are_of_the_last_phase_that_all_have(tmp_path)
     stored = [run.predictions(2) for run in group.runs]
     expected = np.mean([per_class(each["labels"], each["cnn_ids"], 8) for each in stored], axis=0)
     np.testing.assert_allclose(plots.last_per_class(group), expected)
+    (border,) = re.findall(r'<path d="([^"]*)" class="border"', plots.class_bars(group).shapes)
+    assert border.count("M") == 2  # between three phases, none where only the whole run has gone on

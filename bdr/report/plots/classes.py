@@ -40,7 +40,7 @@ def class_bars(group: Group, index: int = 0) -> Plot:
     classes = [str(name) for name in run.info["classes"][: len(heights)]]
     paper = frame((-0.7, len(heights) - 0.3), (0.0, 100.0))
     below = [(float(place), name) for place, name in enumerate(classes)] if _fit(classes) else None
-    borders = paper.borders([line["old"] - 0.5 for line in run.phases[1:]])
+    borders = paper.borders([line["old"] - 0.5 for line in run.phases[1:] if line["old"] < len(heights)])
     axes = paper.axes("class, in order of arrival", "accuracy (%)", below)
     shapes = join(axes, series(index, tag("path", d=_bars(paper, heights), class_="bars")), borders)
     rows: list[list[Cell]] = [[name, value] for name, value in zip(classes, heights, strict=True)]
