@@ -533,3 +533,16 @@ def test_differences_name_the_facts_that_are_not_shared(tmp_path):
     )
     assert differences([Run.open(one.path)]) == {}
     assert differences([Run.open(one.path), Run.open(two.path)]) == {"memory": [5, 20], "net": [None, "resnet32"]}
+
+
+def test_a_run_that_is_withdrawn_is_gone_before_another_may_begin_in_its_folder(writer, monkeypatch):
+    release = Lock.release
+
+    def released(lock):
+        assert not is_begun(writer.path)
+        release(lock)
+
+    monkeypatch.setattr(Lock, "release", released)
+    with pytest.raises(KeyboardInterrupt), writer.withdrawn_on_failure():
+        raise KeyboardInterrupt
+    assert not writer.path.exists()

@@ -83,10 +83,11 @@ class RunWriter:
         try:
             yield
         except BaseException:
-            self.close()
-            with suppress(OSError):  # a folder in which others have put something stays
+            with suppress(OSError):
                 for name in ("run.json", "log.txt"):
                     (self.path / name).unlink(missing_ok=True)
+            self.close()  # not before, or they might be those of a run that has begun here since
+            with suppress(OSError):  # a folder in which others have put something stays
                 for folder in self.made:
                     folder.rmdir()
             raise
