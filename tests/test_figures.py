@@ -245,6 +245,16 @@ def test_plain_bdr_is_the_pair_of_a_method_and_other_settings_are_named(runs):
     assert [side.colour for side in pairs[0].sides()] == [style.WITHOUT, style.BALANCED] == list(PALETTE[:2])
 
 
+def test_bdr_that_is_not_as_it_is_is_named_with_its_settings(tmp_path):
+    grid = [{"stage": {"epochs": 2}, "settings": {"bdr": {"m": m}}} for m in (0.1, 0.4)]
+    alone = plain_run(tmp_path / "alone", "ucir+cwd", config={"stage": {"epochs": 2}})
+    runs = [plain_run(tmp_path / str(number), "ucir+cwd+bdr", config=config) for number, config in enumerate(grid)]
+    _, (told,) = pairs_of([alone, runs[0]], "4")
+    assert told.startswith("Shown is BDR with settings of its own: ucir+cwd with bdr.m = 0.1 (")
+    _, (_, others) = pairs_of([alone, *runs], "4")
+    assert others == "Left out, since one setting of BDR is drawn: ucir+cwd+bdr bdr.m=0.4."
+
+
 def test_the_halves_of_a_pair_are_of_the_same_seeds(tmp_path):
     alone = make_run(tmp_path / "a", "ucir+cwd", 1994, analyse=False)
     both = [make_run(tmp_path / "b", title, 1993, analyse=False) for title in BOTH]

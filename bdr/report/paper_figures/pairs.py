@@ -68,9 +68,10 @@ def name_of(run: Run, printed: Printed) -> str:
     return printed.names.get(method, method) + (" + BDR" if is_balanced(run) else "")
 
 
-def own_settings(group: Group) -> int:
-    """How many settings of BDR a group was given; a group with none has BDR as it is."""
-    return sum(name.startswith(f"{MODULE}.") for name in settings_of(group.runs[0]))
+def own_settings(group: Group) -> list[str]:
+    """The settings of BDR that a group was given; a group with none has BDR as it is."""
+    given = settings_of(group.runs[0]).items()
+    return [f"{name} = {value}" for name, value in given if name.startswith(f"{MODULE}.")]
 
 
 def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
@@ -80,7 +81,7 @@ def pairs_of(runs: list[Run], figure: str) -> tuple[list[Pair], list[str]]:
     if not found:
         raise _no_pair(groups, figure)
     used = {id(group) for pair in found for group in (pair.without, pair.balanced)}
-    notes = left_out([group for group in groups if id(group) not in used])
+    notes = [*changed(found), *left_out([group for group in groups if id(group) not in used], found)]
     paired = [of_same_seeds(pair) for pair in found]
     return [pair for pair, _ in paired], [*notes, *(note for _, told in paired for note in told)]
 
@@ -90,7 +91,7 @@ def _pair(group: Group, groups: list[Group]) -> Pair | None:
     alike = [other for other in other_halves(group, groups) if not apart(group, other)]
     if is_balanced(group.runs[0]) or not alike:
         return None
-    return Pair(method_of(group.runs[0]), group, min(alike, key=own_settings))
+    return Pair(method_of(group.runs[0]), group, min(alike, key=lambda other: len(own_settings(other))))
 
 
 def of_same_seeds(pair: Pair) -> tuple[Pair, list[str]]:
@@ -111,14 +112,25 @@ def other_halves(group: Group, groups: list[Group]) -> list[Group]:
     return [each for each in across if (each.protocol, method_of(each.runs[0])) == (group.protocol, method_of(run))]
 
 
-def left_out(groups: list[Group]) -> list[str]:
-    """One note for variants of BDR, and one for methods that have no other half."""
-    variants = [group.label for group in groups if own_settings(group)]
-    alone = [f"{group.label} ({group.protocol})" for group in groups if not own_settings(group)]
-    return [
-        *([f"Left out, since BDR as it is was there too: {', '.join(variants)}."] if variants else []),
-        *([f"Left out, since there is nothing to pair them with: {', '.join(alone)}."] if alone else []),
-    ]
+def changed(pairs: list[Pair]) -> list[str]:
+    """A note on the pairs whose BDR is not as it is, with its settings; titles and legends do not tell them."""
+    found = [(pair, own) for pair in pairs if (own := own_settings(pair.balanced))]
+    told = [f"{pair.method} with {', '.join(own)} ({pair.without.protocol})" for pair, own in found]
+    return [f"Shown is BDR with settings of its own: {'; '.join(told)}."] if told else []
+
+
+def left_out(groups: list[Group], pairs: list[Pair]) -> list[str]:
+    """Notes on variants of BDR, by what was drawn in their place, and on methods that have no other half."""
+    drawn = {(pair.without.protocol, pair.method): own_settings(pair.balanced) for pair in pairs}
+    reasons: dict[str, list[str]] = {}
+    for group in groups:
+        own = drawn.get((group.protocol, method_of(group.runs[0])))
+        if own is None or not own_settings(group):
+            reason, name = "there is nothing to pair them with", f"{group.label} ({group.protocol})"
+        else:
+            reason, name = "one setting of BDR is drawn" if own else "BDR as it is was there too", group.label
+        reasons.setdefault(reason, []).append(name)
+    return [f"Left out, since {reason}: {', '.join(names)}." for reason, names in sorted(reasons.items())]
 
 
 def _no_pair(groups: list[Group], figure: str) -> UsageError:
