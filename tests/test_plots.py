@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -27,7 +28,8 @@ from bdr.report.plots.boxes import box_of
 from bdr.report.plots.choice import evenly, short_names, shown_groups
 from bdr.report.plots.curves import Curves, _places
 from bdr.report.plots.destruction import course_of
-from bdr.report.plots.marks import DASHES, OUTLINES, SHAPES, spread_out
+from bdr.report.plots.frame import frame
+from bdr.report.plots.marks import DASHES, OUTLINES, SHAPES, heights, names, spread_out
 from bdr.report.plots.scale import PERCENT, Scale, limits, thinned
 from bdr.watch.curves import destruction_curve as watched_curve
 from bdr.watch.epochs import columns
@@ -264,6 +266,20 @@ def test_names_at_the_ends_of_lines_do_not_stand_on_each_other():
     assert np.diff(moved).min() >= 14.9
     assert moved[3] == 200
     assert spread_out([298, 299, 300], 0, 300, gap=15)[-1] <= 300.1
+
+
+def test_heights_of_peaks_at_the_end_leave_the_names_of_the_lines_free():
+    values = [1.0, 1.1, 3.0, 3.2, 5.0]
+    paper = frame((0.1, 2.0), (0.0, 6.0), ["ucir+reweight"], log_x=True)
+    ends = [(index, value, f"+{index}") for index, value in enumerate(values)]
+    tops = [(index, 2.0, value, f"+{value:.2f}") for index, value in enumerate(values)]
+    told = [text_places(drawn) for drawn in (names(paper, ends), heights(paper, tops, ends))]
+    assert all(x + 19 <= left or abs(y - other) >= 13 for x, y in told[1] for left, other in told[0])
+    assert all(abs(a - c) >= 38 or abs(b - d) >= 13 for (a, b), (c, d) in itertools.combinations(told[1], 2))
+
+
+def text_places(drawn):
+    return [(float(x), float(y)) for x, y in re.findall(r'<text x="([\d.]+)" y="([\d.]+)"', drawn)]
 
 
 def test_many_rows_are_cut_to_the_best_without_settings(tmp_path):

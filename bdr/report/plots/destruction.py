@@ -75,11 +75,12 @@ def destruction_curve(groups: Sequence[Group], phase: int, name: str = "ce_old",
     paper = frame((first, max(last, first * 1.01)), high, list(labels.values()), log_x=True)
     measure = SERIES_NAMES[name]
     tops = [(index, each.epochs[each.top], each.mean[each.top], signed(each.peak)) for index, each in found.items()]
+    ends = [(index, _end(each.mean), labels[index]) for index, each in found.items()]
     shapes = join(
         paper.axes("epoch", measure),
         *(_drawn(paper, each, index) for index, each in found.items()),
-        names(paper, [(index, _end(each.mean), labels[index]) for index, each in found.items()]),
-        heights(paper, tops),
+        names(paper, ends),
+        heights(paper, tops, ends),
     )
     rows = [[groups[index].label, *row] for index, each in found.items() for row in _rows(each)]
     title = f"{measure.capitalize()} during phase {phase}"

@@ -14,8 +14,11 @@ SHAPES = ("circle", "square", "up", "diamond", "down", "cross", "ring", "bar")
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 3", "14 3 2 3 2 3")
 MOST = len(SHAPES)  # lines in one plot
 LEAST_GAP = 15.0  # between the names of two lines
-BESIDE = ((0, -13), (36, -3), (-36, -3), (36, 12), (-36, 12), (0, 16))  # where a peak's height may stand, in order
+BEYOND = 9.0  # from the end of a line to its name
+NEAR = ((0, -13), (36, -3), (-36, -3), (36, 12), (-36, 12), (0, 16))  # where a peak's height may stand, in order
+FARTHER = ((-18, -14), (-18, 17), (-36, -18), (-36, 27), (0, -28), (0, 31), (-56, -8), (-56, 17), (-36, -33))
 WIDE, HIGH = 38.0, 13.0  # the room that the text of a height takes
+REACH = 5.0  # half the size of a marker
 OUTLINES = {
     "square": "M-3.6-3.6h7.2v7.2h-7.2z",
     "up": "M0-4.6L4.4 3.4H-4.4z",
@@ -85,31 +88,47 @@ def spread_out(places: Sequence[float], low: float, high: float, gap: float = LE
     return back.tolist()
 
 
-def names(frame: Frame, ends: Sequence[tuple[int, float, str]]) -> Html:
-    """The names at the right ends of the lines, moved apart; `ends` are (index, value, name)."""
+def apart(frame: Frame, ends: Sequence[tuple[int, float, str]]) -> list[tuple[int, float, str]]:
+    """Where the names of lines stand, moved apart: (index, y, name) of those whose end has a value."""
     there = [each for each in ends if np.isfinite(each[1])]
     moved = spread_out([float(frame.y(value)) for _, value, _ in there], frame.y.end, frame.y.start)
-    x = units(frame.x.end + 9)
-    return join(
-        *(
-            series(index, tag("text", name, x=x, y=units(y + 4), class_="name"))
-            for (index, _, name), y in zip(there, moved, strict=True)
-        )
-    )
+    return [(index, y, name) for (index, _, name), y in zip(there, moved, strict=True)]
 
 
-def heights(frame: Frame, tops: Sequence[tuple[int, float, float, str]]) -> Html:
-    """The height of each peak: above it, or beside it where no other text stands; `tops` are (index, x, y, text)."""
-    taken: list[tuple[float, float]] = []
+def names(frame: Frame, ends: Sequence[tuple[int, float, str]]) -> Html:
+    """The names at the right ends of the lines; `ends` are (index, value, name)."""
+    x = units(frame.x.end + BEYOND)
+    told = apart(frame, ends)
+    return join(*(series(index, tag("text", name, x=x, y=units(y + 4), class_="name")) for index, y, name in told))
+
+
+def heights(
+    frame: Frame, tops: Sequence[tuple[int, float, float, str]], ends: Sequence[tuple[int, float, str]] = ()
+) -> Html:
+    """The height of each peak, where neither another text nor a marker stands, else above it.
+
+    `tops` are (index, x, y, text), and `ends` what `names` was given.
+    """
+    markers = [(float(frame.x(x)), float(frame.y(y))) for _, x, y, _ in tops]
+    named = [y for _, y, _ in apart(frame, ends)]
+    texts: list[tuple[float, float]] = []
     shapes = []
     for index, x, y, text in sorted(tops, key=lambda each: -each[2]):
         across, up = float(frame.x(x)), float(frame.y(y))
-        spots = [(across + dx, up + dy) for dx, dy in BESIDE]
-        place = next((spot for spot in spots if _free(spot, taken)), spots[0])
-        taken += [place, (across, up)]
+        spots = [(across + dx, up + dy) for dx, dy in NEAR + FARTHER]
+        inside = [spot for spot in spots if not _on_a_name(spot, frame.x.end, named)] or spots
+        place = next((spot for spot in inside if _free(spot, texts, markers)), inside[0])
+        texts.append(place)
         shapes.append(series(index, tag("text", text, x=units(place[0]), y=units(place[1] + 4), class_="peak mid")))
     return join(*shapes)
 
 
-def _free(spot: tuple[float, float], taken: Sequence[tuple[float, float]]) -> bool:
-    return all(abs(spot[0] - x) > WIDE or abs(spot[1] - y) > HIGH for x, y in taken)
+def _on_a_name(spot: tuple[float, float], end: float, named: Sequence[float]) -> bool:
+    return spot[0] + WIDE / 2 > end + BEYOND and any(abs(spot[1] - y) < HIGH for y in named)
+
+
+def _free(
+    spot: tuple[float, float], texts: Sequence[tuple[float, float]], markers: Sequence[tuple[float, float]]
+) -> bool:
+    clear = all(abs(spot[0] - x) > WIDE / 2 + REACH or abs(spot[1] - y) > HIGH / 2 + REACH for x, y in markers)
+    return clear and all(abs(spot[0] - x) > WIDE or abs(spot[1] - y) > HIGH for x, y in texts)
