@@ -163,6 +163,16 @@ def test_several_methods_are_sent_to_a_sweep(tmp_path):
     assert "to one method, and ucir, icarl are 2; for several: bdr sweep ucir icarl" in found.err
 
 
+@pytest.mark.parametrize("typed_apart", [("none,", "la,", "bdr"), ("none", ",la,bdr")])
+def test_plug_ins_with_spaces_between_them_are_told_to_have_none(typed_apart, tmp_path):
+    added, *rest = typed_apart
+    found = typed("compare", "ucir", "--with", added, *rest, "--runs", tmp_path)
+    assert (found.code, found.err) == (
+        2,
+        "bdr: --with takes names without spaces between them: type --with none,la,bdr\n",
+    )
+
+
 def test_a_recipe_can_be_compared_too(tmp_path):
     words = ("--phases", "1", "--set", "stage.epochs=1", "--net", "runs:flat", "--device", "cpu", "--runs", tmp_path)
     for what in ("digits-cwd", "digits-cwd+la"):

@@ -123,7 +123,9 @@ def sweep(
     run_sweep(what, asked, Conditions(runs, jobs, until, only_what_ends), dry_run=dry_run)
 
 
-def the_only_method(named: Sequence[str]) -> str | None:
+def the_only_method(named: Sequence[str], added: str) -> str | None:
+    if len(named) > 1 and (added.endswith(",") or named[1].startswith(",")):
+        raise UsageError(f"--with takes names without spaces between them: type --with {added}{''.join(named[1:])}")
     if len(named) > 1:
         raise UsageError(
             f"bdr compare adds plug-ins to one method, and {', '.join(named)} are {len(named)}; for several: "
@@ -169,7 +171,7 @@ def compare(
 
     For example: bdr compare ucir+cwd --with none,la,reweight,bdr --seeds 1993,1994,1995
     """
-    method, first = method_and_base(the_only_method(what or []), base)
+    method, first = method_and_base(the_only_method(what or [], with_), base)
     from bdr.sweep.compare import compare_plugins
     from bdr.sweep.run import Asked
     from bdr.terminal import Conditions, Manner
