@@ -10,6 +10,7 @@ import typer
 from analysed import EPOCH, make_run
 from directories import PROTOCOL
 from directories import make_run as plain_run
+from matplotlib.figure import Figure
 
 from bdr.cli import app, main
 from bdr.configuration.config import fields_of
@@ -18,7 +19,7 @@ from bdr.metrics import first_stage
 from bdr.paper.printed import printed
 from bdr.plugins import PLUGINS
 from bdr.report import compare
-from bdr.report.paper_figures import FIGURES, Asked, contents, style, write_figure
+from bdr.report.paper_figures import FIGURES, Asked, contents, gradients, style, write_figure
 from bdr.report.paper_figures.embedding import Cloud, embedded, scatter
 from bdr.report.paper_figures.figure5_momenta import DEFAULTS
 from bdr.report.paper_figures.files import as_csv, place_of
@@ -204,6 +205,14 @@ def test_gradients_are_balanced_with_bdr_and_batches_without_new_images_are_left
     medians = {(row["method"], row["phase"]): float(row["median"]) for row in rows}
     assert medians["CwD", "1"] == pytest.approx(6, rel=0.2)
     assert medians["CwD + BDR", "1"] == pytest.approx(1.5, rel=0.2)
+
+
+def test_gradients_of_one_phase_have_its_number_below_them_and_no_other(runs, monkeypatch):
+    monkeypatch.setattr(gradients, "phases_with", lambda run: [1])
+    axes = Figure().subplots()
+    gradients.over_phases(axes, pairs_of(runs, "gradients")[0][0], Asked(runs, printed=PRINTED))
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
 
 
 def test_the_moments_of_a_phase_share_one_embedding_of_the_same_images(runs):

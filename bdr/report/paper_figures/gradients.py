@@ -129,7 +129,9 @@ def over_phases(axes: Axes, pair: Pair, asked: Asked) -> list[Row]:
             for i, phase in enumerate(phases)
         ]
     axes.set_xlabel("phase")
-    axes.locator_params(axis="x", integer=True)
+    shown = [row["phase"] for row in rows]
+    axes.set_xlim(min(shown) - 0.6, max(shown) + 0.6)
+    axes.locator_params(axis="x", integer=True, min_n_ticks=1)
     balanced_line(axes)
     return rows
 
