@@ -195,6 +195,13 @@ def test_the_warning_of_protocols_has_neither_checksums_nor_the_words_of_a_progr
     assert "They differ in size (8 or –)." in told  # noqa: RUF001
 
 
+def test_what_was_run_is_told_in_words_that_are_no_code(tmp_path):
+    facts = {"augment": "pad 1, flip False, brightness 0", "normalise": "mean (0.3054,), std (0.3762,)"}
+    told = page([with_protocol(tmp_path, **facts)], "Digits").partition("What was run")[2]
+    assert "pad 1, no flip<" in told
+    assert "mean (0.3054), std (0.3762)<" in told
+
+
 def test_the_page_escapes_names_from_outside(tmp_path):
     classes = ["<script>alert(1)</script>", "$x", "a&b", '"><img src=x>', *CLASSES[4:]]
     run = make_run(tmp_path, classes=classes, command="bdr run '<b>'", device="<i>gpu</i>", versions={"</style>": "1"})

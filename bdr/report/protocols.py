@@ -94,8 +94,8 @@ def cut_short(facts: dict[str, Any]) -> list[str]:
 
 
 def in_words(value: Any) -> str:
-    """A value in plain words: `pad 1, no flip` for pad 1, flip False, brightness 0"""
-    parts = [PYTHONS_WORDS.get(part, part) for part in str(value).split(", ")]
+    """A value in plain words: `pad 1, no flip` for pad 1, flip False, brightness 0; `mean (0.5)` for mean (0.5,)"""
+    parts = [PYTHONS_WORDS.get(part, part) for part in str(value).replace(",)", ")").split(", ")]
     return ", ".join(part for part in parts if part)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from bdr.records import Run, differences
 from bdr.report.groups import Group, by_protocol
 from bdr.report.html import Html, facts, join, table, tag
+from bdr.report.protocols import in_words
 from bdr.report.results import card, section, several
 from bdr.report.sheets import Sheet
 from bdr.report.tables import class_names, code_of, run_sheet
@@ -18,7 +19,9 @@ def protocol(groups: list[Group]) -> Html:
     """The facts that all runs share, and a table of those that they do not."""
     runs = [run for group in groups for run in group.runs]
     different = differences(runs)
-    shared = {fact: value for fact, value in runs[0].protocol.items() if fact not in different}
+    shared: dict[str, object] = {
+        fact: in_words(value) for fact, value in runs[0].protocol.items() if fact not in different
+    }
     content = [card(facts(shared))]
     if different:
         content += [tag("h3", "What differs"), card(table(_differences_sheet(groups, list(different))))]
@@ -35,7 +38,7 @@ def _differences_sheet(groups: list[Group], different: list[str]) -> Sheet:
 
 
 def _values(runs: Iterable[Run], fact: str) -> str:
-    return ", ".join(dict.fromkeys(str(run.protocol.get(fact)) for run in runs))
+    return ", ".join(dict.fromkeys(in_words(run.protocol.get(fact)) for run in runs))
 
 
 def classes(groups: list[Group]) -> Html:

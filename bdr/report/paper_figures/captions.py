@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bdr.records import Run, differences
 from bdr.report.groups import group_runs
 from bdr.report.paper_figures.drawing import Drawing
-from bdr.report.protocols import PROPER_NAMES
+from bdr.report.protocols import PROPER_NAMES, in_words
 
 SHARED = ("net", "epochs", "batch", "optimizer", "herding", "augment", "precision", "order")
 
@@ -48,7 +48,11 @@ def _seeds(runs: Sequence[Run]) -> str:
 def _protocols(runs: Sequence[Run]) -> list[str]:
     titles = list(dict.fromkeys(group.protocol for group in group_runs(list(runs))))
     apart = differences(list(runs))
-    shared = [f"{fact} {runs[0].protocol[fact]}" for fact in SHARED if fact in runs[0].protocol and fact not in apart]
+    shared = [
+        f"{fact} {in_words(runs[0].protocol[fact])}"
+        for fact in SHARED
+        if fact in runs[0].protocol and fact not in apart
+    ]
     own = [fact for fact in SHARED if fact in apart]
     return [
         *titles,
