@@ -34,6 +34,13 @@ def groups(runs):
     return json.loads(shown(runs, "--json"))["groups"]
 
 
+def test_a_form_that_there_is_not_is_told_in_words(tmp_path):
+    said = typed("show", tmp_path, "--format", "markdwn")
+    assert said.code == 2
+    assert "'markdwn' is not one of" in said.err
+    assert "Value error" not in said.err
+
+
 def test_latex_is_whole_and_names_are_escaped(runs):
     text = shown(runs, "--format", "latex")
     assert text.startswith("% needs \\usepackage{booktabs,graphicx}\n\\begin{table*}")

@@ -667,6 +667,7 @@ def test_who_is_done_and_left_no_first_phase_trains_none_for_others(tmp_path):
     record(runs[0], phases=2)
     (runs[0].path / "DONE").touch()
     assert "trained, also for 3" in drawn(list_table(runs))
+    assert "1 run, 1 to do" in drawn(list_table(runs[1:2]))
     assert [sum(images_left(run, runs)) for run in runs] == [0, 18, 9]
 
 

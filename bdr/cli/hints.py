@@ -24,6 +24,7 @@ class Hinting(TyperCommand):
         except Exception as error:  # its class is unknown, as typer may bring its own click; an attribute tells it
             if hint := self.setting_meant(getattr(error, "option_name", ""), words):
                 raise UsageError(hint) from None
+            in_plain_words(error)
             raise
         if left and not ctx.resilient_parsing:
             raise UsageError(split_setting(words) or self.too_much(words, left))
@@ -64,6 +65,12 @@ class Hinting(TyperCommand):
         """`WHAT (METHOD+PLUGIN+..., a recipe, ...)`: the arguments of the command, as its help has them."""
         arguments: list[Any] = [param for param in self.params if param.param_type_name == "argument"]
         return ", ".join(f"{each.metavar or each.name.upper()} ({each.help.rstrip('.')})" for each in arguments)
+
+
+def in_plain_words(error: Any) -> None:
+    """A value that is not allowed, without the word by which one release of typer begins to say it."""
+    if isinstance(said := getattr(error, "message", None), str):
+        error.message = said.removeprefix("Value error, ")
 
 
 def as_field(option: str) -> str:

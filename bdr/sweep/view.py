@@ -144,14 +144,18 @@ def counts(crew: Crew) -> str:
     numbers = {name: len(crew.of_state(*states)) for name, states in groups.items()}
     told = ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
     seconds = seconds_left(crew)
-    return f"{len(crew.runs)} runs: {told}" + (f"; about {duration(seconds)} left" if seconds else "")
+    return f"{of_runs(crew.runs)}: {told}" + (f"; about {duration(seconds)} left" if seconds else "")
+
+
+def of_runs(runs: Sequence[object]) -> str:
+    return f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
 
 
 def list_table(runs: Sequence[Planned], width: int = FOLDERS_FROM) -> Table:
     """The list that a dry run prints: every run with its state, first phase, images to train on and folder."""
     todo = sum(not run.done for run in runs)
     columns = COLUMNS_OF_LIST if width >= FOLDERS_FROM else COLUMNS_OF_LIST[:-1]
-    table = new_table(f"{len(runs)} runs, {todo} to do", columns)
+    table = new_table(f"{of_runs(runs)}, {todo} to do", columns)
     for number, run in enumerate(runs, 1):
         images = "" if run.done else in_millions(sum(images_left(run, runs)))
         about = str(number), run.label, str(run.seed), state_of(run), first_phase_of(run, runs), images
