@@ -384,6 +384,20 @@ def test_the_next_run_trains_a_first_phase_that_failed(tmp_path):
     assert crew.last_words(runs[0]) == "RuntimeError: oh"
 
 
+def test_the_first_warning_of_a_run_is_told_and_the_others_are_counted(tmp_path):
+    runs, crew = acted(tmp_path, "--")
+    said = []
+    crew.tell = said.append
+    crew.step()
+    runs[0].path.mkdir(parents=True)
+    log = "T taken from there\nT warning: offsets span 2.5\nT warning: offsets span 2.5\nT warning: offsets span 3\n"
+    (runs[0].path / "log.txt").write_text(log)
+    crew.finish(runs[0])
+    assert said[-1] == f"run0 seed 1: warning: offsets span 2.5 (1 more in {runs[0].path / 'log.txt'})"
+    crew.finish(runs[1])
+    assert said[-1].startswith("done run1")
+
+
 def test_a_first_phase_that_is_over_without_being_left_to_others_holds_nobody(tmp_path):
     runs, crew = acted(tmp_path, "aa")
     crew.step()

@@ -1,4 +1,4 @@
-"""The last line of a run's log, and whether it says that the run failed."""
+"""What a run's log says: its last line, whether the run failed, and its warnings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 TAIL = 8000  # bytes at the end of a log in which its last line is searched
 FAILED = "failed: "
+WARNING = "warning: "
 
 
 def last_line(file: Path) -> str:
@@ -28,3 +29,13 @@ def failure_in(line: str) -> str:
 def failure_of(path: Path) -> str:
     """The failure that a run ended with; empty if there was none or the run has gone on since, which its log notes."""
     return failure_in(last_line(path / "log.txt"))
+
+
+def warnings_of(path: Path) -> list[str]:
+    """The warnings that a run was given while it trained, the first one first; none if its log cannot be read."""
+    try:
+        lines = (path / "log.txt").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    said = [line.partition(" ")[2] for line in lines]
+    return list(dict.fromkeys(words for words in said if words.startswith(WARNING)))

@@ -18,6 +18,7 @@ from bdr.errors import BdrError
 from bdr.records import Run
 from bdr.records.files import now, writing
 from bdr.records.lock import is_being_trained, is_free
+from bdr.records.log import warnings_of
 from bdr.sweep.plan import Planned
 
 ENDED_BY_US = (130, -signal.SIGTERM, -signal.SIGKILL)
@@ -142,12 +143,19 @@ class Crew:
             self.states[run] = "done"
             self.took |= {run: seconds} if run in self.begins_at else {}
             self.tell(f"done {run.name} in {took}{accuracy_of(run)}")
+            self.warn(run)
         elif self.asked and code in ENDED_BY_US:
             self.states[run] = "stopped"
             self.tell(f"stopped {run.name} after {took}")
         else:
             self.states[run] = "failed"
             self.tell(f"failed {run.name} after {took} ({in_words(code)}): {self.last_words(run)}")
+
+    def warn(self, run: Planned) -> None:
+        """Tell the first warning of a run, which would stand in its log alone, and how many more are there."""
+        if found := warnings_of(run.path):
+            more = f" ({len(found) - 1} more in {run.path / 'log.txt'})" if len(found) > 1 else ""
+            self.tell(f"{run.name}: {found[0]}{more}")
 
     def last_words(self, run: Planned) -> str:
         with contextlib.suppress(OSError):
