@@ -443,6 +443,12 @@ def test_a_damaged_run_json_is_named(tmp_path, text):
         Run.open(tmp_path)
 
 
+def test_a_run_json_that_has_nothing_of_a_run_may_be_of_another_program(tmp_path):
+    (tmp_path / "run.json").write_text('{"host": "a"}')
+    with pytest.raises(BdrError, match=r"run\.json is damaged, or of another program: no usable title, seed, "):
+        Run.open(tmp_path)
+
+
 def test_damaged_runs_are_skipped_with_their_names(tmp_path):
     for name in ("good", "bad_line", "bad_steps", "lost", "young"):
         writer = RunWriter.create(tmp_path / name, INFO)
@@ -457,6 +463,7 @@ def test_damaged_runs_are_skipped_with_their_names(tmp_path):
     assert sorted(run.path.name for run in runs) == ["bad_steps", "good"]
     text = "\n".join(warnings)
     assert len(warnings) == 4
+    assert "put back a copy of it, or train the run again" in next(each for each in warnings if "bad_line" in each)
     for part in ("bad_line/phases.jsonl, line 1 is damaged", "bad_steps/steps.npz is damaged", "lost is not a run"):
         assert part in text
     assert "no finished phase yet; go on with: bdr resume" in text

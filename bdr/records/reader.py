@@ -19,6 +19,7 @@ from bdr.records.steps import ANALYSIS, STEPS
 LEFT_EMPTY = "it is empty, left by a run that ended before its first record; begin that run anew, or remove the folder"
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
 OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
+REPLACE = "put back a copy of it, or train the run again into another folder"  # what to do with a damaged record
 EXEMPLARS = "exemplars.json"
 LARGEST = 255  # how a probability of 1 is stored
 LOOKED_INTO = 1000  # folders searched for runs inside one that is not a run, which may be full of other things
@@ -64,8 +65,10 @@ def read_info(path: Path) -> dict[str, Any]:
     try:
         info = json_object(read_bytes(path / "run.json"), str(path / "run.json"))
     except BdrError as error:
-        raise BdrError(f"{error}; put back a copy of it, or train the run again into another folder") from error
+        raise BdrError(f"{error}; {REPLACE}") from error
     wrong = [key for key, kind in REQUIRED.items() if not isinstance(info.get(key), kind)]
+    if not info.keys() & REQUIRED.keys():
+        raise BdrError(f"{path / 'run.json'} is damaged, or of another program: no usable {', '.join(wrong)}")
     if wrong:
         raise damaged(path / "run.json", f"no usable {', '.join(wrong)}")
     return info
@@ -73,7 +76,10 @@ def read_info(path: Path) -> dict[str, Any]:
 
 def read_phases(path: Path) -> list[dict[str, Any]]:
     file = path / "phases.jsonl"
-    lines = json_lines(file)
+    try:
+        lines = json_lines(file)
+    except BdrError as error:
+        raise BdrError(f"{error}; {REPLACE}") from error
     if not all(isinstance(line.get(key), kind) for line in lines for key, kind in OF_A_PHASE.items()):
         raise damaged(file, f"a line without a usable {', '.join(OF_A_PHASE)}")
     if not all(isinstance(line.get("old", 0), int) for line in lines):
