@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 
 import pytest
 from directories import make_run, read_by, with_protocol
@@ -12,7 +13,8 @@ from test_cli import typed
 from test_table import latex_rows, table_rows
 
 from bdr.report import compare, comparison_as
-from bdr.report.latex import escaped
+from bdr.report.latex import as_latex, escaped
+from bdr.report.sheets import Sheet
 
 
 @pytest.fixture
@@ -129,3 +131,9 @@ def test_what_cannot_be_is_refused(runs, tmp_path):
 
 def test_what_latex_would_take_for_its_own_at_the_beginning_of_a_row_or_in_an_option_is_escaped():
     assert escaped("[a] --readout * –") == r"{[}a] -{}-readout {*} \textendash{}"  # noqa: RUF001
+
+
+def test_a_table_without_notes_has_no_room_for_them():
+    sheet = Sheet("One of two", ["method", "average"], [["ucir", "60.00"]])
+    assert "minipage" not in as_latex(sheet)
+    assert as_latex(replace(sheet, notes=["In percent."])).count("minipage") == 2

@@ -44,7 +44,7 @@ def in_a_float(tabular: Sequence[str], caption: str, label: str, notes: Sequence
         f"\\label{{tab:{label}}}",
         r"\par\smallskip",
         *(scaled if wide else [r"\footnotesize", *tabular]),
-        *below(notes),
+        *(below(notes) if notes else []),
         f"\\end{{{environment}}}",
     ]
     return "\n".join(lines) + "\n"
