@@ -3,6 +3,7 @@
 import csv
 import shlex
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -281,6 +282,13 @@ def without_distillation(run, monkeypatch):
     nothing = np.full(len(steps(1)["ce_old"]), np.nan)
     monkeypatch.setitem(vars(run), "steps", lambda phase: steps(phase) | {"distillation": nothing})
     return run
+
+
+def test_a_run_that_lost_its_steps_is_not_told_to_be_made_with_another_method(tmp_path):
+    made = [make_run(tmp_path, title, analyse=False) for title in BOTH]
+    lost = [made[0], replace(made[1], steps_lost=True)]
+    with pytest.raises(UsageError, match=r"steps\.npz is damaged: put back a copy of the file, or leave the run out"):
+        draw("3", lost, tmp_path / "out")
 
 
 def test_a_method_without_distillation_is_drawn_by_its_loss_on_old_classes(tmp_path, monkeypatch):

@@ -32,6 +32,11 @@ def chosen_series(runs: Sequence[Run], figure: str) -> str:
         if all(has_series(run, name) for run in runs):
             return name
     lacking = next(run for run in runs if not has_series(run, "ce_old"))
+    if lacking.steps_lost:
+        raise UsageError(
+            f"figure {figure} needs the loss on old classes step by step, and {lacking.path / 'steps.npz'} is damaged: "
+            "put back a copy of the file, or leave the run out"
+        )
     raise UsageError(
         f"figure {figure} needs the loss on old classes step by step, and {lacking.path} has none: it is recorded from "
         f"phase 1 on, for methods with exemplars; for example: {command_for(lacking, 'ucir+cwd+bdr')}"
