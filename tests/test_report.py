@@ -584,7 +584,7 @@ def labels_of(runs, readout=None):
 
 
 def about_readouts(runs, readout=None):
-    return [note for note in compare(runs, readout).notes if "eadout" in note or "right far" in note]
+    return [note for note in compare(runs, readout).notes if "eadout" in note or "cosine scale" in note]
 
 
 def test_rows_name_their_readouts_where_one_is_not_the_usual_one(tmp_path):
@@ -617,6 +617,21 @@ def test_a_note_says_where_another_readout_is_far_better(tmp_path):
     assert about_readouts([wa, ucir], "cnn") == []
     many = [read_by(with_protocol(tmp_path, f"own{i}"), nme=30.0) for i in range(5)]
     assert about_readouts([ucir, *many]) == [f"{told} in 5 of 6 rows."]
+
+
+def test_a_note_says_where_a_cosine_scale_has_not_grown_and_what_to_do(tmp_path):
+    def run(title, start, end, nme=30.0):
+        it = read_by(with_protocol(tmp_path, title, seed=int(start)), nme=nme)
+        it.info["settings"] = {"ucir": {"eta": start}}
+        it.phases[-1]["method_at_end"] = {"eta": end}
+        return it
+
+    small, other = run("ucir", 1.0, 1.31), run("ucir+bdr", 1.0, 2.5)
+    told = "There the cosine scale of ucir has grown to {} by the end: train longer, or let it start higher, with "
+    assert about_readouts([small])[1:] == [told.format("1.3") + "--set ucir.eta=20."]
+    assert about_readouts([small, other])[1:] == [told.format("1.3 to 2.5") + "--set ucir.eta=20."]
+    fine = run("ucir", 20.0, 19.0), run("ucir", 2.0, 21.0), run("ucir+bdr", 1.0, 1.3, nme=1.0)
+    assert not any("scale" in note for each in fine for note in about_readouts([each]))
 
 
 def test_a_reference_is_found_without_the_readout_that_its_row_names(tmp_path):

@@ -26,6 +26,7 @@ from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, model_checksum, model_folder
 from bdr.records.place import check_place
 from bdr.records.reader import (
+    FULL_SCALE,
     OF_A_FILE,
     OF_A_METHOD,
     Run,
@@ -40,6 +41,7 @@ from bdr.records.work import Work, epochs_of, work_of
 from bdr.records.writer import RunWriter
 
 __all__ = [
+    "FULL_SCALE",
     "OF_A_FILE",
     "OF_A_METHOD",
     "Extends",

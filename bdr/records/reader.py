@@ -24,6 +24,7 @@ EXEMPLARS = "exemplars.json"
 LARGEST = 255  # how a probability of 1 is stored
 LOOKED_INTO = 1000  # folders searched for runs inside one that is not a run, which may be full of other things
 FAR = 20.0  # points of accuracy between two readouts of one model
+FULL_SCALE = 20.0  # a cosine scale that starts at this needs no growing
 # Protocol facts that do not make results incomparable: a class order is a kind of seed, labels name the readout, and
 # how a method trains is part of the method.
 OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bdr.records import far_better
+from bdr.records import FULL_SCALE, Run, far_better
 from bdr.report.groups import MOST_NAMED, Group, by_protocol
 from bdr.report.training import method_of
 
 
 def readout_notes(groups: list[Group]) -> list[str]:
-    return [*_differing_note(groups), *_far_notes(groups)]
+    return [*_differing_note(groups), *_far_notes(groups), *_scale_notes(groups)]
 
 
 def _differing_note(groups: list[Group]) -> list[str]:
@@ -51,14 +51,46 @@ def _far_notes(groups: Sequence[Group]) -> list[str]:
     found: dict[str, list[str]] = {}
     for group in groups:
         accuracy, told = last_accuracies(group), group.told_readout
-        best = far_better(accuracy, told) if group.readout is None and told in accuracy else None
-        if best is not None:
+        if best := _far_readout(group):
             found.setdefault(best, []).append(f"{group.name} {accuracy[best]:.0f} % ({told} {accuracy[told]:.0f} %)")
     return [
         f"After the last phase {best} is far more accurate than the readout shown here"
         + (f": {', '.join(rows)}." if len(rows) < MOST_NAMED else f" in {len(rows)} of {len(groups)} rows.")
         for best, rows in found.items()
     ]
+
+
+def _far_readout(group: Group) -> str | None:
+    """The readout that is far more accurate at the end than the one shown, unless that one was asked for."""
+    accuracy, told = last_accuracies(group), group.told_readout
+    return far_better(accuracy, told) if group.readout is None and told in accuracy else None
+
+
+def _scale_notes(groups: Sequence[Group]) -> list[str]:
+    """For each method, a note on cosine scales that are still small where class means are far more accurate."""
+    found: dict[str, list[float]] = {}
+    for group in groups:
+        if group.told_readout == "cnn" and _far_readout(group):
+            for run in group.runs:
+                if small := _small_scale(run):
+                    found.setdefault(method_of(run), []).append(small)
+    return [
+        f"There the cosine scale of {method} has grown to {between(scales)} by the end: train longer, or let it start "
+        f"higher, with --set {method}.eta={FULL_SCALE:g}."
+        for method, scales in found.items()
+    ]
+
+
+def _small_scale(run: Run) -> float | None:
+    """The scale of the cosines after the last phase, if the method has one and it began and ended small."""
+    start = ((run.info.get("settings") or {}).get(method_of(run)) or {}).get("eta", FULL_SCALE)
+    end = (run.phases[-1].get("method_at_end") or {}).get("eta", FULL_SCALE)
+    return end if max(start, end) < FULL_SCALE else None
+
+
+def between(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def last_accuracies(group: Group) -> dict[str, float]:

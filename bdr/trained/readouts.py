@@ -8,9 +8,7 @@ from bdr.configuration.config import short
 from bdr.errors import unknown
 from bdr.methods import METHODS, Method
 from bdr.planning.parts import resolve, scale_setting
-from bdr.records import Run, far_better
-
-GROWN = 20.0  # a cosine scale that starts at this needs no growing
+from bdr.records import FULL_SCALE, Run, far_better
 
 
 def readout_of(run: Run, phase: int, asked: str | None = None) -> str:
@@ -35,7 +33,7 @@ def advice(run: Run, phase: int = -1, command: str = "predict") -> str | None:
         return f"{said}: {command} with --readout {best}"
     return (
         f"{said}: in few epochs the cosine scale may not have grown; {command} with --readout {best}, or train "
-        f"longer, or with --set {setting}={GROWN:g}"
+        f"longer, or with --set {setting}={FULL_SCALE:g}"
     )
 
 
@@ -51,4 +49,4 @@ def scale_to_grow(run: Run) -> str | None:
     default = inspect.signature(resolve("method", name, METHODS, Method)).parameters[setting].default
     told, kept = run.info["config"]["settings"], run.info.get("settings") or {}  # older records lack these
     start = (kept.get(short(name), {}) | told.get(short(name), {})).get(setting, default)
-    return f"{short(name)}.{setting}" if start < GROWN else None
+    return f"{short(name)}.{setting}" if start < FULL_SCALE else None
