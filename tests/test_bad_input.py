@@ -471,8 +471,8 @@ def test_fields_from_python_are_checked_too(tmp_path):
 
 def test_a_run_below_a_regular_file_is_refused(refused, tmp_path):
     (tmp_path / "file").write_text("mine")
-    assert "cannot write file/run: Not a directory" in refused(FAILURE, "run", "ucir", *SHORT, "--out", "file/run")
-    assert "Not a directory" in refused(FAILURE, "run", "ucir", *SHORT, "--runs", "file")
+    assert "file is a file; a run needs a folder" in refused(USAGE, "run", "ucir", *SHORT, "--out", "file/run")
+    assert "file is a file; a run needs a folder" in refused(USAGE, "run", "ucir", *SHORT, "--runs", "file")
     assert "file is a file; a run needs a folder" in refused(USAGE, "run", "ucir", *SHORT, "--out", "file")
 
 
@@ -537,9 +537,10 @@ def test_the_directory_of_another_run_is_left_alone(refused, made, what, words, 
 @pytest.mark.parametrize("manner", [[], ["--dry-run"]])
 def test_a_file_is_no_folder_for_runs(refused, tmp_path, manner):
     (tmp_path / "notes").write_text("mine")
-    words = ["run", "ucir", *SHORT, *manner]
+    words, sweep = (["run", "ucir", *SHORT, *manner], ["sweep", "ucir", *SHORT, *manner])
     assert "notes is a file; a run needs a folder" in refused(USAGE, *words, "--out", "notes")
-    assert "cannot write notes/" in refused(FAILURE, *words, "--runs", "notes")
+    assert "notes is a file; a run needs a folder" in refused(USAGE, *words, "--runs", "notes")
+    assert "notes is a file; a run needs a folder" in refused(USAGE, *sweep, "--runs", "notes")
 
 
 @contextlib.contextmanager

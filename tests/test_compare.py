@@ -154,7 +154,7 @@ def test_what_cannot_be_is_refused_in_one_line(there, words, added, said):
 def test_a_check_of_nothing_says_how_to_begin(tmp_path):
     found = compared(tmp_path, "--check")
     assert found.code == 1
-    assert "none of the 6 runs is there yet" in found.err
+    assert f"none of the 6 runs is there yet, in {tmp_path}; make them" in found.err
 
 
 def test_several_methods_are_sent_to_a_sweep(tmp_path):

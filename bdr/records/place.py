@@ -23,10 +23,16 @@ def check_place(path: Path, info: dict[str, Any]) -> None:
         pass
 
 
+def refuse_file(path: Path) -> None:
+    """Raise if a run could not have this folder since a file is in its way."""
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir():
+        raise UsageError(f"{there} is a file; a run needs a folder: choose another name")
+
+
 def refuse_others(path: Path, info: dict[str, Any]) -> None:
     """Raise if the folder holds anything but this very run."""
-    if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} is a file; a run needs a folder: choose another name")
+    refuse_file(path)
     found = [item.name for item in path.iterdir()] if path.exists() else []
     names = list(filter(is_content, found))
     if names and not is_begun(path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from bdr import report
 from bdr.errors import BdrError, UsageError
@@ -26,12 +27,12 @@ def compare_plugins(method: str, added: str, asked: Asked, conditions: Condition
     if manner.dry_run:
         say_what_is_to_do(planned, conditions)
     elif manner.check or not missing:
-        show(method, planned, manner)
+        show(method, planned, conditions.runs, manner)
     else:
         manner.refuse_mixed_output(len(missing), "or add --check")
         crew, reason = train_all(planned, conditions, end)
         if any(run.done for run in planned):
-            show(method, planned, manner)
+            show(method, planned, conditions.runs, manner)
         say_what_is_left(crew, reason, conditions.until)
 
 
@@ -43,12 +44,15 @@ def rows_of(method: str, added: str) -> list[str]:
     return list(dict.fromkeys([method, *(f"{method}+{name}" for name in names if name != NOTHING)]))
 
 
-def show(method: str, planned: Sequence[Planned], manner: Manner) -> None:
+def show(method: str, planned: Sequence[Planned], folder: Path, manner: Manner) -> None:
     """Print the table of finished runs, with gains over the method alone, and name the runs that are missing."""
     missing = [run.name for run in planned if not run.done]
     runs = readable([run for run in planned if run.done])
     if not runs:
-        raise BdrError(f"none of the {len(planned)} runs is there yet; make them with the same command without --check")
+        raise BdrError(
+            f"none of the {len(planned)} runs is there yet, in {folder}; make them with the same command without "
+            "--check, or name another folder with --runs"
+        )
     comparison = report.compare(runs, reference=title_of(method, planned))
     if manner.as_json:
         print(json.dumps(report.as_json(comparison) | {"missing": missing}, indent=2))

@@ -22,6 +22,7 @@ from bdr.planning.begun import about_library, other_code, refuse_late_analysis, 
 from bdr.planning.loading import load_data
 from bdr.planning.plan import setup_of
 from bdr.records import is_begun, is_done
+from bdr.records.place import refuse_file
 from bdr.records.speed import Setup
 from bdr.sweep.grid import Wish
 
@@ -63,6 +64,7 @@ class Planned:
 
 def plan_sweep(wishes: Sequence[Wish], runs: Path) -> list[Planned]:
     """Check all wishes and plan each distinct configuration once."""
+    refuse_file(runs)
     made: dict[str, tuple[Wish, Config, list[str]]] = {}
     for wish in wishes:
         config, notes = configuration(wish)

@@ -40,7 +40,9 @@ __all__ = ["FIGURES", "Anchor", "Asked", "Printed", "contents", "write_figure"]
 def module_of(name: str) -> ModuleType:
     """The module that draws a figure; each has ABOUT, NEEDS and draw."""
     if name == "2":
-        raise UsageError("figure 2 of the paper is a drawing of the method, without data; there are 1, 3, 4, 5, 6, 7")
+        raise UsageError(
+            f"figure 2 of the paper is a drawing of the method, without data; there are {', '.join(FIGURES)}"
+        )
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     return import_module(f"{__name__}.{FIGURES[name]}")
