@@ -679,6 +679,22 @@ def test_tables_sort_filter_and_choose(browser, watched):
 
 
 @pytest.mark.browser
+def test_lines_of_one_method_are_named_by_the_settings_that_they_do_not_share(browser, tmp_path):
+    for m, seed in ((0.0, 7), (0.5, 7), (None, 7), (None, 8)):
+        given = {"ucir": {"eta": 20}} | ({} if m is None else {"bdr": {"m": m}})
+        config = {"stage": {"epochs": 20}, "settings": given}
+        make_run(tmp_path / str(m), "ucir+bdr", seed, config=config, told_stage={"epochs": 20})
+    make_run(tmp_path / "again", "ucir+bdr", 8, config=config, told_stage={"epochs": 20})
+    with serving(tmp_path) as port:
+        tab = browser.open(f"http://127.0.0.1:{port}/")
+        tab.wait("document.querySelectorAll('#legend li').length === 5")
+        named = sorted(tab.texts("#legend li"))
+    assert named[:3] == ["ucir+bdr bdr.m=0.0, seed 7", "ucir+bdr bdr.m=0.5, seed 7", "ucir+bdr, seed 7"]
+    assert [each[:18] for each in named[3:]] == ["ucir+bdr, seed 8 ("] * 2  # these differ in nothing but their place
+    assert tab.errors == []
+
+
+@pytest.mark.browser
 def test_it_is_dark_where_dark_is_wanted_and_fits_a_phone(browser, watched):
     address, _ = watched
     tab = browser.open(address, width=390, height=844, dark=True)

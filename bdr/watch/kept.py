@@ -14,6 +14,7 @@ from bdr.errors import BdrError
 from bdr.metrics import Summarised, summary
 from bdr.records import Run, open_for_report
 from bdr.records.log import last_line
+from bdr.records.reader import by_name
 from bdr.report.protocols import protocol_titles
 from bdr.watch.curves import destruction_curves, loss_curve, rounded
 from bdr.watch.epochs import Progress, columns, progress_of
@@ -41,6 +42,7 @@ class Facts:
     title: str
     seed: int
     protocol: str
+    settings: dict[str, str]  # those that it was given, by their dotted names
     created: str
     phases: int
     progress: Progress
@@ -121,6 +123,7 @@ def read_whole(look: Look) -> Kept:
         title=str(run.title),
         seed=run.seed,
         protocol=protocol_titles([run])[0],
+        settings=settings_given(run),
         created=str(run.info.get("created") or ""),
         phases=len(run.info["phases"]),
         progress=progress_of(run, epochs),
@@ -136,3 +139,8 @@ def read_whole(look: Look) -> Kept:
     )
     light = LightRun(run.path, run.info, run.phases, run.done, numbers, steps_lost=run.steps_lost)
     return Kept(look, light, facts, curves, "; ".join(warnings))
+
+
+def settings_given(run: Run) -> dict[str, str]:
+    given = (run.info.get("config") or {}).get("settings") or {}
+    return {name: str(value) for name, value in by_name({**given, "stage": run.info.get("told_stage")}).items()}

@@ -25,7 +25,7 @@ function element(name, attributes = {}, ...children) {
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 const number = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 const isUnderWay = (run) => run.state === "running" || run.state === "waiting";
-const name = (run) => `${run.title ?? run.folder}${run.seed === undefined ? "" : `, seed ${run.seed}`}`;
+const name = (run, settings = "") => `${run.title ?? run.folder}${settings}${run.seed === undefined ? "" : `, seed ${run.seed}`}`;
 const last = (run) => (run.accuracies?.length ? run.accuracies.at(-1)[1] : null);
 
 // A name that may go on in the next line after a plus, and nowhere inside a word: as the report has it.
@@ -222,6 +222,16 @@ function fillCard(card, run) {
   }
 }
 
+// Names for the lines of a plot; runs of one name tell the settings that not all of them have, or else where they are.
+function namesApart(shown) {
+  const several = new Set(shown.map((run) => run.protocol)).size > 1;
+  const named = (run, settings) => name(run, settings) + (several ? `, ${run.protocol}` : "");
+  const apart = (run, [key, value]) => shown.some((other) => named(other, "") === named(run, "") && other.settings?.[key] !== value);
+  const told = (run) => Object.entries(run.settings ?? {}).filter((setting) => apart(run, setting)).map(([key, value]) => ` ${key}=${value}`).join("");
+  const names = shown.map((run) => named(run, told(run)));
+  return names.map((mine, index) => (names.filter((other) => other === mine).length > 1 ? `${mine} (${shown[index].folder.slice(-6)})` : mine));
+}
+
 // A colour a method and protocol; a way of drawing the line a seed.
 function looksOf(shown) {
   const methods = [...new Set(shown.map((run) => `${run.title} ${run.protocol}`))], drawn = methods.map(() => 0);
@@ -240,11 +250,8 @@ function renderPlots(shown) {
   at("drawn-about").textContent = picked
     ? `The ${plural(shown.length, "run")} chosen below${chosen.size > MOST_DRAWN ? `, the first ${MOST_DRAWN} of ${chosen.size}` : ""}.`
     : `What is under way and what was written last: ${plural(shown.length, "run")}. Choose others in the list below.`;
-  const several = new Set(shown.map((run) => run.protocol)).size > 1;
-  const looks = looksOf(shown);
-  const named = shown.map((run) => (several ? `${name(run)}, ${run.protocol}` : name(run)));
-  const apart = (run, index) => (named.filter((each) => each === named[index]).length > 1 ? ` (${run.folder.slice(-6)})` : "");
-  const series = shown.map((run, index) => ({ ...looks[index], run, name: named[index] + apart(run, index) }));
+  const looks = looksOf(shown), names = namesApart(shown);
+  const series = shown.map((run, index) => ({ ...looks[index], run, name: names[index] }));
   at("legend").replaceChildren(...series.map(legendEntry));
   const ends = new Set(shown.map((run) => JSON.stringify(curves.get(run.id)?.loss?.ends ?? [])));
   plot(at("plot-accuracy"), series.map((each) => ({ ...each, dots: true, points: each.run.accuracies ?? [] })), { x: "classes seen", name: "Accuracy over the number of classes seen", most: 100, whole: true });
