@@ -26,6 +26,7 @@ HOME = Path(__file__).resolve().parents[1]
 RECORDS = HOME / "results"
 DIGITS = RECORDS / "digits" / "methods.json"  # what `bdr show runs --json` printed of them
 AGAIN = {"ucir+cwd+bcl": RECORDS / "digits" / "bcl.json"}  # run anew on another CPU, beside others that were, too
+SMALL = RECORDS / "cifar100-b50s10-resnet32-cpu-table-8"  # table 8 with a smaller network, in an eighth of the epochs
 TABLES = ("T2", "T3", "T4", "T6", "T8")
 HEADING = "\n## Measured\n"
 SHOWN = {
@@ -74,7 +75,7 @@ def row_of(each: Judged) -> str:
 def on_cifar(name: str) -> list[str]:
     rows = [row_of(each) for each in reached() if each.wanted and concerns(each.wanted.spec, name)]
     if not rows:
-        return in_no_table(name) or ["On CIFAR-100 not yet."]
+        return in_no_table(name) or without_a_gpu(name) or ["On CIFAR-100 not yet."]
     head = "Average incremental accuracy, mean ± standard deviation over n training seeds, beside the paper's number:"
     columns = "| run | table | data | setting | paper | ours | n | difference |"
     return [head, "", columns, "|---|---|---|---|---:|---:|---:|---:|", *rows]
@@ -83,11 +84,50 @@ def on_cifar(name: str) -> list[str]:
 def in_no_table(name: str) -> list[str]:
     """What was run in a way that no cell of the paper has."""
     groups = [list(by_seed.values()) for by_seed in records().runs.values()]
+    groups = [runs for runs in groups if SMALL not in runs[0].path.parents]
     rows = [apart_row(runs) for runs in sorted(groups, key=lambda runs: runs[0].title) if concerns(runs[0].title, name)]
     head = "The paper has no number for it as it was run here. Average incremental accuracy, mean ± standard deviation"
     columns = "| run | data | setting | epochs | ours | n |"
     told = [f"{head} over n training seeds:", "", columns, "|---|---|---|---:|---:|---:|", *rows]
     return told if rows else []
+
+
+@functools.cache
+def small() -> dict[str, Run]:
+    """Table 8 without a GPU, by title: the base, BDR, and the others from the best one on."""
+    runs = sorted(gather([SMALL]).runs.values(), key=lambda by_seed: -average(*by_seed.values()))
+    titled = {run.title: run for by_seed in runs for run in by_seed.values()}
+    return {title: titled[title] for title in ("ucir+cwd", "ucir+cwd+bdr")} | titled
+
+
+def average(run: Run) -> float:
+    return summary(run, "cnn")["average"]
+
+
+def small_table() -> list[str]:
+    return [
+        "| run | average | gain | last | old | new | destruction peak |",
+        f"|---|{'---:|' * 6}",
+        *map(small_row, small()),
+    ]
+
+
+def small_row(title: str) -> str:
+    told = summary(small()[title], "cnn")
+    gain = number(told["average"] - average(small()["ucir+cwd"]), sign=True) if title != "ucir+cwd" else ""
+    figures = [number(told[name]) for name in ("last", "old", "new", "destruction_peak")]
+    return "| " + " | ".join([f"`{title}`", number(told["average"]), gain, *figures]) + " |"
+
+
+def without_a_gpu(name: str) -> list[str]:
+    """A plug-in beside what it was added to, and beside BDR."""
+    titles = ["ucir+cwd", f"ucir+cwd+{name}", "ucir+cwd+bdr"]
+    if titles[1] not in small():
+        return []
+    head = (
+        "On CIFAR-100 with ResNet-32 and 20 epochs, one seed ([all of them](../imbalance.md#measured-without-a-gpu)):"
+    )
+    return [head, ", ".join(f"`{title}` {number(average(small()[title]))}" for title in titles) + "."]
 
 
 def apart_row(runs: list[Run]) -> str:
@@ -221,6 +261,7 @@ BELOW: dict[str, tuple[str, Callable[[], list[str]]]] = {  # a heading: its page
     "The frame of DER (table 2)": ("reproduction.md", frame_table),
     "Every method on digits": ("reproduction.md", digits_table),
     "Measured on CIFAR-100": ("imbalance.md", answers_table),
+    "Measured without a GPU": ("imbalance.md", small_table),
 }
 
 
