@@ -962,7 +962,10 @@ OWN = """
 from bdr.plugins import Plugin
 
 class Poison(Plugin):
-    "From the eleventh batch of the second phase on, the loss is not a number."
+    "After some batches of the second phase, the loss is not a number."
+    def __init__(self, spared=10):
+        super().__init__()
+        self.spared = spared
     def acts(self, phase, stage):
         return not phase.first
     def begin(self, phase, census, net):
@@ -970,7 +973,7 @@ class Poison(Plugin):
     def observe(self, batch, out):
         self.calls += 1
     def classify(self, inner, out, y):
-        return inner(out, y) * (float("nan") if self.calls > 10 else 1.0)
+        return inner(out, y) * (float("nan") if self.calls > self.spared else 1.0)
 """
 
 
@@ -1076,6 +1079,16 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint_before_
     assert len(run.phases) == 1
     assert "failed: BdrError: " in last_logged(path)
     assert "term 'ce'" in last_logged(path)
+    assert "Try a smaller --set stage.lr=" in said.err
+
+
+@pytest.mark.usefixtures("own_module")
+def test_no_smaller_learning_rate_is_advised_where_no_step_has_been_made(tmp_path):
+    said = typed("run", "ucir+own_poison:Poison", *SHORT, "--set", "Poison.spared=0", "--out", tmp_path / "run")
+    assert said.code == 1
+    assert "the loss is not finite: term 'ce' at step 1 of epoch 1, stage 'main', phase 1" in said.err
+    assert "no learning rate mends it" in said.err
+    assert "stage.lr" not in said.err
 
 
 def last_logged(path):

@@ -135,10 +135,17 @@ class Fit:
         bad = {name: ~np.isfinite(log.term(name)) for name in log.weights}
         if failed := {name: int(steps.argmax()) for name, steps in bad.items() if steps.any()}:
             name = min(failed, key=failed.__getitem__)
+            unmoved = log.epoch == failed[name] == 0
+            advice = (
+                "The stage has made no step yet, so no learning rate mends it: look at the images and at what "
+                f"'{name}' divides by or takes the logarithm of"
+                if unmoved
+                else f"Try a smaller --set stage.lr={self.stage.lr / 10:g}"
+            )
             raise BdrError(
-                f"the loss is no longer finite: term '{name}' at step {failed[name] + 1} of epoch "
-                f"{log.epoch + 1}, stage '{self.stage.name}', phase {self.pool.phase.index}; the checkpoint before "
-                f"it is kept. Try a smaller --set stage.lr={self.stage.lr / 10:g}, or --precision fp32"
+                f"the loss is {'not' if unmoved else 'no longer'} finite: term '{name}' at step {failed[name] + 1} of "
+                f"epoch {log.epoch + 1}, stage '{self.stage.name}', phase {self.pool.phase.index}; the checkpoint "
+                f"before it is kept. {advice}, or --precision fp32"
             )
 
 
