@@ -212,7 +212,10 @@ def test_the_values_and_the_mathematics_need_torch_alone(part):
 
 
 def words_of(file: Path) -> Iterator[str]:
-    """Identifiers and string literals of a file; import paths are the table's business, docstrings nobody's."""
+    """Identifiers, string literals and imported files of a file; where these lie is the table's business.
+
+    Docstrings are nobody's.
+    """
     tree = tree_of(file)
     documents = (ast.Module, ast.ClassDef, ast.FunctionDef)
     has_one = [node for node in ast.walk(tree) if isinstance(node, documents) and ast.get_docstring(node)]
@@ -223,6 +226,8 @@ def words_of(file: Path) -> Iterator[str]:
         for field in ("id", "attr", "arg", "name", "asname"):
             if isinstance(word := getattr(node, field, None), str) and not word.startswith("bdr."):
                 yield word
+        if isinstance(node, ast.ImportFrom) and "." in (node.module or ""):
+            yield str(node.module).rpartition(".")[2]
 
 
 def forbidden_names() -> set[str]:

@@ -46,7 +46,7 @@ def fit_of(plugin, pool=None):
     stage = Stage(epochs=2, batch=5)
     plugin.begin(pool.phase, pool.census("all", 0), method.net)
     fit = Fit(Objective(method, [plugin], pool.phase, stage), pool, "eager", 0)
-    fit.step.open(fit.plan(0), None)
+    fit.open(0)
     return fit
 
 

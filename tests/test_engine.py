@@ -273,8 +273,7 @@ def losses_of(
     values = []
     with eager_between_steps("graph"):
         for epoch in range(-(-steps // fit.steps)):
-            fit.clock.step.zero_()
-            fit.step.open(fit.plan(epoch), None)
+            fit.open(epoch)
             fit.step()
             with unread(device):
                 for _ in range(1, fit.steps):

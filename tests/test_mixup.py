@@ -124,7 +124,7 @@ def test_a_step_hands_the_mixed_batch_to_the_method_and_to_other_plug_ins():
     fit, plain = fit_of([looks, Mixup()]), fit_of([])
     epoch = fit.plan(0)
     fit.step.open(epoch, None)
-    plain.step.open(plain.plan(0), None)
+    plain.open(0)
     raw, _ = plain.step.batch(torch.tensor([0]))
     fit.step()
     share = epoch.plugins[1][0][0]
@@ -134,7 +134,7 @@ def test_a_step_hands_the_mixed_batch_to_the_method_and_to_other_plug_ins():
 
 def test_a_compiled_step_mixes_as_the_eager_one():
     fit = fit_of([Mixup()])
-    fit.step.open(fit.plan(0), None)
+    fit.open(0)
 
     def images_and_targets(at):
         batch, _ = fit.step.batch(at)

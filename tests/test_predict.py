@@ -86,11 +86,11 @@ def with_accuracies(run, place, **changes):
     copied = shutil.copytree(run, place / "copied")
     lines = (copied / "phases.jsonl").read_text().splitlines()
     accuracy, info = {"cnn": 14.0, "nme": 80.0}, json.loads((copied / "run.json").read_text())
+    info["settings"]["ucir"]["eta"] = 1.0  # the frame of digits starts with a grown scale
     last = json.loads(lines[-1])
-    lines[-1] = json.dumps(last | {"accuracy": accuracy | changes.pop("accuracy", {})})
+    lines[-1] = json.dumps(last | {"accuracy": accuracy | changes.pop("accuracy", {}), "method_at_end": {"eta": 1.5}})
     (copied / "phases.jsonl").write_text("\n".join(lines) + "\n")
-    info.pop("settings")  # all of them, with those that are changed here
-    (copied / "run.json").write_text(json.dumps(info | {"config": info["config"] | changes}))
+    (copied / "run.json").write_text(json.dumps(info | changes))
     return copied
 
 
@@ -112,7 +112,7 @@ def test_a_readout_that_the_run_has_not_is_refused_by_name(run, pictures):
 
 def test_a_readout_that_is_far_better_is_named_with_what_to_do(run, pictures, tmp_path):
     said = "nme is right for 80 % and cnn for 14 %: "
-    copied = with_accuracies(run, tmp_path, settings={})  # the frame of digits starts with a grown scale
+    copied = with_accuracies(run, tmp_path)
     told = typed("predict", copied, pictures / "00.png").err
     assert (
         f"{said}in few epochs the cosine scale may not have grown; predict with --readout nme, or train longer" in told
@@ -128,9 +128,8 @@ PLAIN = "nme is right for 80 % and cnn for 14 %: predict with --readout nme"
     ("changes", "said"),
     [
         ({"settings": {"ucir": {"eta": 20.0}}}, PLAIN),
-        ({"method": "wa"}, PLAIN),
-        ({"method": "podnet"}, PLAIN),  # whose scale needs no help
-        ({"method": "gone:Mine"}, PLAIN),  # one's own, no longer there
+        ({"scale_setting": None}, PLAIN),  # the method has none, as `wa`, or one that needs no help, as `podnet`
+        ({"extends": {}}, PLAIN),  # it began with the scale that was there
         ({"accuracy": {"nme": 34.0}}, None),
         ({"accuracy": {"cnn": 90.0, "nme": 50.0}}, None),  # it is read by the better one already
     ],
@@ -140,7 +139,7 @@ def test_a_scale_is_named_only_where_there_is_one_to_grow(run, tmp_path, changes
 
 
 def test_a_run_says_so_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("bdr.records.reader.FAR", -1.0)
+    monkeypatch.setattr("bdr.records.readouts.FAR", -1.0)
     words = ("--base", 6, "--step", 4, "--memory", "3/class", "--net", "small", "--device", "cpu", "--order", "natural")
     said = typed("run", "icarl", *words, "--set", "stage.epochs=1", "--phases", 1, "--out", tmp_path / "run").err
     assert " % and nme for " in said

@@ -622,7 +622,7 @@ def test_a_note_says_where_another_readout_is_far_better(tmp_path):
 def test_a_note_says_where_a_cosine_scale_has_not_grown_and_what_to_do(tmp_path):
     def run(title, start, end, nme=30.0):
         it = read_by(with_protocol(tmp_path, title, seed=int(start)), nme=nme)
-        it.info["settings"] = {"ucir": {"eta": start}}
+        it.info.update(settings={"ucir": {"eta": start}}, scale_setting="ucir.eta")
         it.phases[-1]["method_at_end"] = {"eta": end}
         return it
 
@@ -631,7 +631,11 @@ def test_a_note_says_where_a_cosine_scale_has_not_grown_and_what_to_do(tmp_path)
     assert about_readouts([small])[1:] == [told.format("1.3") + "--set ucir.eta=20."]
     assert about_readouts([small, other])[1:] == [told.format("1.3 to 2.5") + "--set ucir.eta=20."]
     fine = run("ucir", 20.0, 19.0), run("ucir", 2.0, 21.0), run("ucir+bdr", 1.0, 1.3, nme=1.0)
-    assert not any("scale" in note for each in fine for note in about_readouts([each]))
+    extending = run("ucir", 1.0, 1.3)
+    extending.info["extends"] = {}
+    assert not any("scale" in note for each in (*fine, extending) for note in about_readouts([each]))
+    unknown = run("ucir", 1.0, None)
+    assert about_readouts([unknown])[1].startswith("There the cosine scale of ucir may not have grown: train longer")
 
 
 def test_a_reference_is_found_without_the_readout_that_its_row_names(tmp_path):

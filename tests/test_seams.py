@@ -159,7 +159,7 @@ def test_a_changed_batch_compiles_without_a_break_and_is_the_same():
     values = []
     for work in (terms_of, torch.compile(terms_of, fullgraph=True, backend="eager")):
         fit = fit_with(Noise())
-        fit.step.open(fit.plan(0), None)
+        fit.open(0)
         values += [work(fit, torch.tensor([step])) for step in (0, 2)]
     torch.testing.assert_close(values[:2], values[2:])
     assert not torch.equal(values[0], values[1])

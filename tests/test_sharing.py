@@ -256,10 +256,22 @@ def test_a_run_that_began_from_a_shared_phase_goes_on_after_a_stop(position, run
     assert_equal(path, alone)
 
 
-def test_a_run_that_loses_the_checkpoints_of_a_shared_phase_trains_it_itself(runs, alone):
+def test_a_run_that_loses_its_checkpoints_takes_the_shared_phase_again(runs, alone):
     path = train_until(Position(1), None, BDR, runs=runs)
     shutil.rmtree(path / "checkpoint")
-    api.resume(path)
+    heard = Phases()
+    api.resume(path, listener=heard)
+    assert heard.trained == [1, 2]
+    assert_equal(path, alone)
+
+
+def test_a_run_that_loses_its_checkpoints_and_the_shared_phase_trains_it_itself(runs, alone):
+    path = train_until(Position(1), None, BDR, runs=runs)
+    for lost in (path / "checkpoint", *shared_phases(runs)):
+        shutil.rmtree(lost)
+    heard = Phases()
+    api.resume(path, listener=heard)
+    assert heard.trained == [0, 1, 2]
     assert_equal(path, alone)
 
 

@@ -208,7 +208,7 @@ def fit_of(plugins, engine="eager"):
 def test_every_plug_in_is_handed_its_own_views_and_no_others():
     plugins = [Looking(1, 10), Looking(0, 0), Looking(2, 20)]
     fit = fit_of(plugins)
-    fit.step.open(fit.plan(0), None)
+    fit.open(0)
     _, views = fit.step.batch(torch.tensor([0]))
     fit.step()
     for plugin, wanted in zip(plugins, views, strict=True):
@@ -222,7 +222,7 @@ def test_as_many_views_are_made_as_are_wanted():
     plugin = Looking(2, 0)
     plugin.look = lambda store, rows, drawn: (store.plain(rows),)
     fit = fit_of([plugin])
-    fit.step.open(fit.plan(0), None)
+    fit.open(0)
     with pytest.raises(BdrError, match="'looks0' wants 2 further views, and its `look` makes 1"):
         fit.step.batch(torch.tensor([0]))
 
@@ -230,7 +230,7 @@ def test_as_many_views_are_made_as_are_wanted():
 def test_views_change_nothing_of_what_the_method_sees():
     plain, looking = fit_of([]), fit_of([Looking(1, 10)])
     for fit in (plain, looking):
-        fit.step.open(fit.plan(0), None)
+        fit.open(0)
     (one, none), (other, some) = (fit.step.batch(torch.tensor([1])) for fit in (plain, looking))
     assert (len(none), len(some)) == (0, 1)
     assert one.views == other.views == ()
@@ -241,14 +241,14 @@ def test_a_method_is_handed_no_view_of_a_plug_in():
     fit, shown = fit_of([Looking(1, 10)]), []
     loss = fit.objective.loss
     fit.objective.loss = lambda batch, *others: shown.append(batch.views) or loss(batch, *others)
-    fit.step.open(fit.plan(0), None)
+    fit.open(0)
     fit.step()
     assert shown == [()]
 
 
 def test_the_images_of_a_step_are_told_with_all_views_in_a_row():
     fit, told = fit_of([Looking(1, 10), Looking(0, 0), Looking(2, 20)]), []
-    fit.step.open(fit.plan(0), None)
+    fit.open(0)
     fit.step.seen = told.extend
     fit.step()
     assert len(told) == 4
@@ -259,7 +259,7 @@ def test_what_a_plug_in_shows_the_network_moves_no_running_statistics():
     states = []
     for plugins in ([], [Looking(1, 1000)]):
         fit = fit_of(plugins)
-        fit.step.open(fit.plan(0), None)
+        fit.open(0)
         fit.step()
         states.append({name: b.clone() for name, b in fit.objective.method.net.named_buffers()})
     assert states[0]
@@ -297,7 +297,7 @@ def test_views_are_drawn_by_their_place_alone():
 
 def test_a_compiled_step_looks_as_the_eager_one():
     fit = fit_of([Looking(2, 10)])
-    fit.step.open(fit.plan(0), None)
+    fit.open(0)
     _, (eager,) = fit.step.batch(torch.tensor([1]))
     _, (compiled,) = torch.compile(fit.step.batch, fullgraph=True, backend="eager")(torch.tensor([1]))
     assert len(eager) == 2

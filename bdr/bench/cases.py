@@ -195,8 +195,7 @@ def steps_of(fit: Fit, count: int) -> None:
     """Run `count` steps as a run does in its epochs, the draws included."""
     for place in range(count):
         if place % fit.steps == 0:
-            fit.step.open(fit.plan(place // fit.steps), None)
-            fit.clock.step.zero_()
+            fit.open(place // fit.steps)
         fit.step()
 
 

@@ -122,6 +122,17 @@ class Fit:
         self.check_finite(result)
         return result
 
+    def open(self, epoch: int) -> Epoch:
+        """Stand before the first step of an epoch, for steps that are made one by one; return its draws."""
+        plan = self.plan(epoch)
+        self.step.open(plan, None)
+        self.rewind()
+        return plan
+
+    def rewind(self) -> None:
+        """Stand before the first step of the open epoch again."""
+        self.clock.step.zero_()
+
     def plan(self, epoch: int) -> Epoch:
         """All draws of an epoch, plug-ins' included; whenever they are made, they depend on the epoch's place alone."""
         drawn, plugins = self.pool.epoch(self.stage, self.place, epoch), self.objective.plugins

@@ -23,10 +23,7 @@ def begin_run(experiment: Experiment, info: dict[str, Any], company: Company) ->
     with writer.withdrawn_on_failure():
         rehearse(course, company)
     with course.records.logged_failure():
-        if experiment.taken_over:
-            take_over(course)
-        elif experiment.shared is not None:
-            adopt(course, experiment.shared)
+        take_up_phases(course)
         go(course)
 
 
@@ -47,8 +44,7 @@ def begin_anew(course: Course, company: Company) -> None:
     experiment = course.experiment
     rehearse(course, company)
     course.records.writer.begins_anew_with(dict(experiment.own_code), experiment.code)
-    if experiment.taken_over:
-        take_over(course)
+    take_up_phases(course)
 
 
 def rehearse(course: Course, company: Company) -> None:
@@ -93,6 +89,15 @@ def say_other_code(course: Course) -> None:
     own, library = dict(course.experiment.own_code), course.experiment.code
     for line in course.records.writer.goes_on_with(own, library, course.position.phase):
         course.records.note(line)
+
+
+def take_up_phases(course: Course) -> None:
+    """Begin after what another run has trained: the run that this one extends, or one with an equal first phase."""
+    experiment = course.experiment
+    if experiment.taken_over:
+        take_over(course)
+    elif experiment.shared is not None:
+        adopt(course, experiment.shared)
 
 
 def adopt(course: Course, folder: Path) -> None:

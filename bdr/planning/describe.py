@@ -103,6 +103,7 @@ def describe(config: Config, made: Checked, settings: Settings) -> dict[str, Any
         "settings": recorded(config),
         **({"corrected_by": correcting} if correcting else {}),
         "distillation": made.method.distillation,
+        **({"scale_setting": f"{short(config.method)}.{scale}"} if (scale := made.method.scale_setting) else {}),
         "image": list(image_shape(made.data)),
     }
 

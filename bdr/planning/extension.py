@@ -23,7 +23,6 @@ from bdr.errors import BdrError, UsageError, shortened, unknown
 from bdr.planning.assemble import plan_run
 from bdr.planning.describe import shared_facts
 from bdr.planning.loading import image_shape
-from bdr.planning.parts import scale_setting
 from bdr.planning.plan import Plan
 from bdr.planning.rereading import classes_known, exemplars_told, found_again, other_tests, read_again
 from bdr.records import Extends, Run, kept_phase, model_checksum, open_whole, other_code, other_library
@@ -116,7 +115,7 @@ def config_of(run: Run, settings: Iterable[tuple[str, Any]], fields: Mapping[str
 
 def refuse_a_start(run: Run, config: Config, names: Sequence[str]) -> None:
     """Refuse to set where the scale of a classifier starts: this classifier has been trained already."""
-    start = f"{short(config.method)}.{scale_setting(config.method)}"
+    start = run.info.get("scale_setting")
     if start in names:
         raise UsageError(
             f"{start} is where the scale of a new classifier starts, and that of {run.path} has been trained: leave it "

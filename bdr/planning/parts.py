@@ -251,12 +251,3 @@ def choose_device(name: str) -> torch.device:
             reason = "there are cpu, cuda and cuda:1, cuda:2, ..."
         raise UsageError(f"device '{name}' cannot be used: {reason}; try --device cpu") from None
     return device
-
-
-def scale_setting(method: str) -> str | None:
-    """The setting that the scale of a method's classifier starts from, if it has one."""
-    try:
-        kind = resolve("method", method, METHODS, Method)
-    except UsageError:  # the user's own, not importable here: a finished run is shown without it
-        return None
-    return kind.scale_setting if isinstance(kind, type) and issubclass(kind, Method) else None

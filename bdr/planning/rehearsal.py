@@ -168,10 +168,10 @@ def train_a_little(trial: Learner, seen: Weighed, reads: HostReads | None = None
 def step_once(fit: Fit, reads: HostReads | None) -> None:
     """Make a step; where reads are looked for, another: the first is free to read what it keeps, as in a warm-up."""
     fit.wake()
-    fit.step.open(fit.plan(0), None)
+    fit.open(0)
     fit.step()
     if reads is not None:
-        fit.clock.step.zero_()
+        fit.rewind()
         with reads:
             fit.step()
 

@@ -26,22 +26,20 @@ from bdr.records.folders import is_begun, is_done, run_folders
 from bdr.records.models import kept_phase, model_checksum, model_folder
 from bdr.records.place import check_place
 from bdr.records.reader import (
-    FULL_SCALE,
     OF_A_FILE,
     OF_A_METHOD,
     Run,
     differences,
-    far_better,
     find_runs,
     open_for_report,
     open_uncut,
     open_whole,
 )
+from bdr.records.readouts import far_better, small_scale
 from bdr.records.work import Work, epochs_of, work_of
 from bdr.records.writer import RunWriter
 
 __all__ = [
-    "FULL_SCALE",
     "OF_A_FILE",
     "OF_A_METHOD",
     "Extends",
@@ -64,6 +62,7 @@ __all__ = [
     "other_code",
     "other_library",
     "run_folders",
+    "small_scale",
     "work_of",
     "write_atomically",
 ]

@@ -23,8 +23,6 @@ REPLACE = "put back a copy of it, or train the run again into another folder"  #
 EXEMPLARS = "exemplars.json"
 LARGEST = 255  # how a probability of 1 is stored
 LOOKED_INTO = 1000  # folders searched for runs inside one that is not a run, which may be full of other things
-FAR = 20.0  # points of accuracy between two readouts of one model
-FULL_SCALE = 20.0  # a cosine scale that starts at this needs no growing
 # Protocol facts that do not make results incomparable: a class order is a kind of seed, labels name the readout, and
 # how a method trains is part of the method.
 OF_A_METHOD = ("order", "readout", "epochs", "batch", "optimizer")
@@ -198,12 +196,6 @@ class Run:
         arrays = load_npz(path)
         stored = [key for key in arrays if key.endswith("_probabilities")]
         return arrays | {key: arrays[key].astype(np.float32) / LARGEST for key in stored}
-
-
-def far_better(accuracy: Mapping[str, float], told: str) -> str | None:
-    """The readout with the highest accuracy if the one reported, `told`, is far behind it; else None."""
-    best = max(accuracy, key=accuracy.__getitem__)
-    return best if accuracy[best] - accuracy[told] > FAR else None
 
 
 def open_uncut(path: Path) -> Run:

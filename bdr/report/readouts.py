@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bdr.records import FULL_SCALE, Run, far_better
+from bdr.records import far_better, small_scale
 from bdr.report.groups import MOST_NAMED, Group, by_protocol
 from bdr.report.training import method_of
 
@@ -68,24 +68,21 @@ def _far_readout(group: Group) -> str | None:
 
 def _scale_notes(groups: Sequence[Group]) -> list[str]:
     """For each method, a note on cosine scales that are still small where class means are far more accurate."""
-    found: dict[str, list[float]] = {}
+    found: dict[tuple[str, str], list[float | None]] = {}
     for group in groups:
         if group.told_readout == "cnn" and _far_readout(group):
             for run in group.runs:
-                if small := _small_scale(run):
-                    found.setdefault(method_of(run), []).append(small)
+                if small := small_scale(run):
+                    found.setdefault((method_of(run), small.remedy), []).append(small.grown)
     return [
-        f"There the cosine scale of {method} has grown to {between(scales)} by the end: train longer, or let it start "
-        f"higher, with --set {method}.eta={FULL_SCALE:g}."
-        for method, scales in found.items()
+        f"There the cosine scale of {method} {_grown(scales)}: train longer, or let it start higher, with {remedy}."
+        for (method, remedy), scales in found.items()
     ]
 
 
-def _small_scale(run: Run) -> float | None:
-    """The scale of the cosines after the last phase, if the method has one and it began and ended small."""
-    start = ((run.info.get("settings") or {}).get(method_of(run)) or {}).get("eta", FULL_SCALE)
-    end = (run.phases[-1].get("method_at_end") or {}).get("eta", FULL_SCALE)
-    return end if max(start, end) < FULL_SCALE else None
+def _grown(scales: Sequence[float | None]) -> str:
+    known = [scale for scale in scales if scale is not None]
+    return f"has grown to {between(known)} by the end" if known else "may not have grown"
 
 
 def between(values: Sequence[float]) -> str:

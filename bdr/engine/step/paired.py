@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bdr.engine.step.compiled import backbone_parts, compiling_for
 from bdr.engine.step.eager import EagerStep
-from bdr.nets.aanet import TwoBranches
+from bdr.nets import TwoBranches
 from bdr.nets.base import BatchNorm, Features, Level
 from bdr.nets.prunable import Layer
 from bdr.nets.resnet_cifar import ConvNorm, ResNet

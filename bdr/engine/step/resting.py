@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bdr.engine.step.compiled import backbone_parts
 from bdr.engine.step.eager import EagerStep
 from bdr.engine.step.paired import is_narrow, paired_level, side_by_side
-from bdr.nets.aanet import TwoBranches
+from bdr.nets import TwoBranches
 from bdr.nets.base import Features, Frozen, Level, Levelled, Network
 from bdr.nets.experts import Experts
 from bdr.nets.prunable import Layer
