@@ -284,7 +284,7 @@ def _destruction_summary(run: Recorded) -> dict[str, float | None]:
 
 
 def _parameter_summary(run: Recorded) -> dict[str, float | None]:
-    counts = [line["parameters"] for line in run.phases if line.get("parameters") is not None]
+    counts = [line["parameters"] for line in run.phases]
     return {"parameters_final": parameters_final(counts), "parameters_average": parameters_average(counts)}
 
 

@@ -10,6 +10,7 @@ from bdr.data.augment import Augment
 from bdr.data.pool import DRAWS, Pool, held_of_each, images_drawn
 from bdr.errors import UsageError
 from bdr.nets import LinearHead, Network
+from bdr.planning.host_reads import HostReads
 from bdr.types import Phase, Stage
 
 COUNTS, OLD, EACH = (9, 8, 12, 10), 2, 3
@@ -145,6 +146,21 @@ def test_another_phase_draws_otherwise():
     rows = store.of_classes(0, 4)
     one, other = (Pool(store, Phase(i, 0, 4), rows, rows[:0], 1993) for i in (0, 1))
     assert not torch.equal(rows_of(one), rows_of(other))
+
+
+@pytest.mark.parametrize("draw", ["all", "memory", "rarest", "uniform", "fresh"])
+def test_the_next_epoch_is_drawn_without_waiting_for_the_device(draw):
+    pool = pool_of()
+    rows_of(pool, draw)  # what is cut once a stage is cut here
+    with HostReads({"bdr"}) as reads:
+        rows_of(pool, draw, epoch=1)
+    assert reads.found == ""
+
+
+def test_a_draw_that_waited_would_be_found():
+    with HostReads({"bdr"}) as reads:
+        pool_of().candidates("rarest", 0)
+    assert "bincount" in reads.found  # the classes of a new pool are counted
 
 
 def test_rarest_cuts_every_class_to_the_rarest_once_a_stage():

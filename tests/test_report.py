@@ -433,12 +433,6 @@ def test_the_size_of_the_network_stands_in_the_row_of_a_phase(runs):
     assert [row[at] for row in sheet.rows] == ["1,000", "1,001", "1,002", "1,003"]
 
 
-def test_records_that_say_nothing_of_a_size_have_no_column_for_it(runs):
-    silent = replace(runs[0], phases=[line | {"parameters": None} for line in runs[0].phases])
-    assert "parameters" not in run_sheet(silent).header
-    assert all(len(row) == len(run_sheet(silent).header) for row in run_sheet(silent).rows)
-
-
 def test_the_cost_of_a_network_that_grows_has_its_average_beside_its_end(runs):
     assert re.search("parameters.*on average.*1,003.*1,002", cost(group_runs(runs[:1])), re.DOTALL)
 

@@ -779,6 +779,16 @@ def test_runs_are_told_how_many_they_are(monkeypatch):
     assert sweep.environment(jobs=4, at_once=3, cuda=True)["BDR_SIDE_BY_SIDE"] == "7"
 
 
+def test_cores_are_shared_among_the_runs_of_a_sweep_and_a_gpu_needs_no_share(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(sweep, "usable_cores", lambda: 8)
+    threads = [sweep.environment(jobs, 1, False).get("OMP_NUM_THREADS") for jobs in (1, 2, 3, 16)]
+    assert threads == [None, "4", "2", "1"]
+    assert "OMP_NUM_THREADS" not in sweep.environment(2, 2, True)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert sweep.environment(2, 2, False)["OMP_NUM_THREADS"] == "5"
+
+
 def test_a_run_is_alone_unless_it_is_told_otherwise_and_the_same_run_either_way(tmp_path, monkeypatch):
     def about(told):
         monkeypatch.setenv("BDR_SIDE_BY_SIDE", told) if told else monkeypatch.delenv("BDR_SIDE_BY_SIDE", raising=False)
@@ -798,6 +808,8 @@ state={folder}/daemon
 if [ "$1" = -d ]; then {start}; exit; fi
 read command; echo "$command" >> {folder}/told
 [ -e $state ] || exit 1
+[ "$command" != get_server_list ] || echo 77
+[ "$command" != "get_client_list 77" ] || cat {folder}/clients
 [ "$command" != quit ] || rm $state
 """
 
@@ -806,6 +818,7 @@ def fake_daemon(folder, monkeypatch, start="touch $state"):
     file = folder / mps.CONTROL
     file.write_text(DAEMON.format(folder=folder, start=start))
     file.chmod(0o755)
+    (folder / "clients").touch()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder / "daemon"
 
@@ -825,6 +838,16 @@ def test_mps_that_runs_already_is_left_running(tmp_path, monkeypatch):
         pass
     assert daemon.exists()
     assert said == ["the runs share the GPU through MPS, which is running already and is left running"]
+
+
+def test_mps_that_others_have_joined_is_left_running(tmp_path, monkeypatch):
+    daemon, said = fake_daemon(tmp_path, monkeypatch), []
+    with mps.side_by_side(True, said.append):
+        (tmp_path / "clients").write_text("4711\n")
+    assert daemon.exists()
+    assert said[1:] == [
+        "MPS is left running, since other runs use it; after them, stop it with: echo quit | nvidia-cuda-mps-control"
+    ]
 
 
 def test_it_is_said_where_mps_cannot_be_had(tmp_path, monkeypatch):

@@ -93,6 +93,9 @@ class Pool:
         self.held = self.rows[:0]
         if held and not phase.first:
             self.held, self.rows = self.split(held)
+        # Counted once: counting waits for the device, and epochs are drawn while it works on the one before.
+        self.of_each = self.counts(self.rows)
+        self.of_rarest = int(self.of_each.min())
         self.cuts: dict[int | str, Tensor] = {}  # rows cut to the rarest class, by the place of a stage
         self.following: dict[tuple[str, int, int | str, int], Tensor] = {}  # orders of the next epochs
         self.memory = exemplars  # becomes the memory of all seen classes once the new exemplars are chosen
@@ -133,9 +136,9 @@ class Pool:
         """Random rows, equally many of each class, class by class, without a loop over classes."""
         rows = self.in_chance_order(self.rows, *within)
         labels, order = self.store.labels[rows].sort(stable=True)
-        counts = self.counts(rows)
-        rank = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[labels]
-        return rows[order][rank < counts.min()]
+        rank = torch.arange(len(rows), device=rows.device) - (self.of_each.cumsum(0) - self.of_each)[labels]
+        kept_first = (rank >= self.of_rarest).sort(stable=True).indices
+        return rows[order][kept_first[: self.of_rarest * self.phase.seen]]
 
     def counts(self, rows: Tensor) -> Tensor:
         return torch.bincount(self.store.labels[rows], minlength=self.phase.seen)
@@ -143,7 +146,7 @@ class Pool:
     def drawn(self, draw: str) -> int:
         """How many rows a stage may draw, without drawing them."""
         held = len(self.held) // self.phase.seen
-        return images_drawn(draw, self.counts(self.rows) + held, held, self.counts(self.memory))
+        return images_drawn(draw, self.of_each + held, held, self.counts(self.memory))
 
     def batch_size(self, stage: Stage) -> int:
         return batches_of(self.drawn(stage.draw), stage.batch)[1]
@@ -165,13 +168,13 @@ class Pool:
     def order(self, stage: Stage, place: int | str, epoch: int) -> Tensor:
         rows, chance = self.candidates(stage.draw, place, epoch), self.chance("order", place, epoch)
         if stage.draw == "uniform":
-            return rows[torch.multinomial(self.likelihood(rows), len(rows), replacement=True, generator=chance)]
+            return rows[torch.multinomial(self.likelihood(), len(rows), replacement=True, generator=chance)]
         shuffled = rows[torch.randperm(len(rows), generator=chance, device=rows.device)]
         return shuffled.repeat_interleave(stage.repeat)[: len(rows)]
 
-    def likelihood(self, rows: Tensor) -> Tensor:
-        """(N,): how likely each row is, up to a common factor, if classes are drawn equally often."""
-        return 1 / self.counts(rows)[self.store.labels[rows]].float()
+    def likelihood(self) -> Tensor:
+        """(N,): how likely each of the rows is, up to a common factor, if classes are drawn equally often."""
+        return 1 / self.of_each[self.store.labels[self.rows]].float()
 
     def chance(self, what: str, place: int | str, epoch: int) -> torch.Generator:
         return generator(self.store.device, self.seed, "phase", self.phase.index, "stage", place, what, epoch)

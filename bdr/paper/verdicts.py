@@ -126,7 +126,7 @@ def reading(cell: Cell, run: Run) -> float | None:
 def parameters(cell: Cell, run: Run) -> float | None:
     """Million parameters of a run: the average over phases for DER, as the paper prints it, else the final size."""
     combine = metrics.parameters_average if cell.base.startswith("DER") else metrics.parameters_final
-    count = combine([line["parameters"] for line in run.phases if line.get("parameters") is not None])
+    count = combine([line["parameters"] for line in run.phases])
     return None if count is None else count / MILLION
 
 

@@ -18,7 +18,7 @@ from bdr.records.steps import ANALYSIS, STEPS
 
 LEFT_EMPTY = "it is empty, left by a run that ended before its first record; begin that run anew, or remove the folder"
 REQUIRED = {"title": str, "seed": int, "fingerprint": str, "protocol": dict, "classes": list, "phases": list}
-OF_A_PHASE = {"phase": int, "seen": int, "accuracy": dict}
+OF_A_PHASE = {"phase": int, "old": int, "seen": int, "accuracy": dict, "parameters": int}
 REPLACE = "put back a copy of it, or train the run again into another folder"  # what to do with a damaged record
 EXEMPLARS = "exemplars.json"
 LARGEST = 255  # how a probability of 1 is stored
@@ -81,8 +81,6 @@ def read_phases(path: Path) -> list[dict[str, Any]]:
         raise BdrError(f"{error}; {REPLACE}") from error
     if not all(isinstance(line.get(key), kind) for line in lines for key, kind in OF_A_PHASE.items()):
         raise damaged(file, f"a line without a usable {', '.join(OF_A_PHASE)}")
-    if not all(isinstance(line.get("old", 0), int) for line in lines):
-        raise damaged(file, "old is how many classes came before, a whole number")
     return lines
 
 

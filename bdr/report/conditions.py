@@ -39,8 +39,7 @@ def _parameters(runs: Sequence[Run]) -> int | None:
     """The median over the runs, since pruned networks differ in size; None while a run is unfinished."""
     if not all(run.done for run in runs):
         return None
-    counts = [line["parameters"] for line in (run.phases[-1] for run in runs) if line.get("parameters") is not None]
-    return int(np.median(counts)) if counts else None
+    return int(np.median([run.phases[-1]["parameters"] for run in runs]))
 
 
 def as_facts(group: Group) -> dict[str, Any]:

@@ -163,8 +163,7 @@ def run_sheet(run: Run, readout: str | None = None) -> Sheet:
     notes += [] if run.done else [f"Not finished: {len(run.phases)} of {len(run.info['phases'])} phases."]
     notes += [f"Code {code_of(run)}."] if code_of(run) else []
     held = ["held out"] if has_validation(run) else []
-    size = ["parameters"] if has_sizes(run) else []
-    header = ["phase", "seen", "accuracy", *held, "top-5", "old", "new", "seconds", *size, "new classes"]
+    header = ["phase", "seen", "accuracy", *held, "top-5", "old", "new", "seconds", "parameters", "new classes"]
     return Sheet(f"{run.title}, seed {run.seed} ({readout})", header, rows, notes, texts=(len(header) - 1,))
 
 
@@ -178,17 +177,13 @@ def has_validation(run: Run) -> bool:
     return any(line.get("val") for line in run.phases)
 
 
-def has_sizes(run: Run) -> bool:
-    return any(line.get("parameters") is not None for line in run.phases)
-
-
 def _phase_row(run: Run, line: dict[str, Any], readout: str) -> list[str]:
     held = ("val",) if has_validation(run) else ()
     parts = ("accuracy", *held, "top5", "accuracy_old", "accuracy_new")
     cells = [number((line.get(part) or {}).get(readout)) for part in parts]
-    size = [counted(line.get("parameters"))] if has_sizes(run) else []
     names = shortened(class_names(run, line["phase"]), 4)
-    return [str(line["phase"]), str(line["seen"]), *cells, number(line.get("seconds"), 0), *size, names]
+    size = counted(line["parameters"])
+    return [str(line["phase"]), str(line["seen"]), *cells, number(line.get("seconds"), 0), size, names]
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

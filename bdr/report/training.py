@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bdr.records import Run
-from bdr.report.protocols import TRAINING, settings_of
+from bdr.report.protocols import settings_of
 
 STAGE = "stage."  # the prefix of names of stage settings
 SCALED = ("stage.drops", "stage.warmup")  # scaled with the epochs, unless they are set, too
@@ -22,9 +22,8 @@ def training_of(run: Run) -> dict[str, Any]:
 
 
 def training_apart(one: Run, other: Run) -> list[str]:
-    """How the training of two runs differs: names of stage settings, or words if the records have only facts."""
-    facts = [words for fact, words in TRAINING.items() if one.protocol.get(fact) != other.protocol.get(fact)]
-    return sorted(training_told([one, other])) or facts
+    """How the training of two runs differs: names of stage settings."""
+    return sorted(training_told([one, other]))
 
 
 def training_told(runs: Sequence[Run]) -> set[str]:

@@ -65,7 +65,7 @@ def train_all(planned: Sequence[Planned], conditions: Conditions, end: float) ->
     limit = Limit(end, max(others, at_once), conditions.runs, only, others)
     again = f"go on by typing the same again: {command_line()}"
     with needs_a_reader(lambda: again), stoppable() as stopping, view(out) as lines:
-        surroundings = environment(jobs, at_once, cuda)
+        surroundings = environment(min(jobs, len(planned)), at_once, cuda)
         crew = Crew(planned, jobs, logs_folder(conditions.runs), surroundings, lines.tell, limit.sort_out)
         say_what_is_done(crew, lines)
         with mps.side_by_side(cuda and at_once > 1, lines.tell):
@@ -109,12 +109,18 @@ def checked_jobs(jobs: int | None, cuda: bool) -> int:
 def environment(jobs: int, at_once: int, cuda: bool) -> dict[str, str]:
     """The environment of the runs: how many are side by side, which they record, and on a CPU how many cores each has.
 
-    If each used all cores, they would be slower than one after the other. Whoever starts several sweeps can set the
-    variable SIDE_BY_SIDE to the number of runs that they have together.
+    If each used all cores, they would be slower than one after the other. The share is the same for the last runs and
+    for those that go on after a stop, since another number of threads changes the last digits. Whoever starts several
+    sweeps can set the variable SIDE_BY_SIDE to the number of runs that they have together.
     """
-    cores = max(1, (os.cpu_count() or 1) // jobs)
+    cores = max(1, usable_cores() // jobs)
     divided = {"OMP_NUM_THREADS": str(cores)} if jobs > 1 and not cuda else {}
     return divided | os.environ | {SIDE_BY_SIDE: str(max(side_by_side(), at_once))}
+
+
+def usable_cores() -> int:
+    """The cores that this process may use, of which the machine may have more."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def logs_folder(runs: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -46,12 +46,12 @@ def record_of(run: Planned) -> Run | None:
 
 def takes_first_phase(run: Planned, runs: Sequence[Planned]) -> bool:
     """Whether a run takes its first phase from an earlier run, or from the first of those to do that share it."""
-    return has_first_phase(run) or (run.shared is not None and sharing(run, runs)[0] is not run)
+    return has_first_phase(run) or next(sharing(run, runs), run) is not run
 
 
-def sharing(run: Planned, runs: Sequence[Planned]) -> list[Planned]:
+def sharing(run: Planned, runs: Iterable[Planned]) -> Iterator[Planned]:
     """The runs to do that have the same first phase, including this one; none if it shares none."""
-    return [other for other in runs if run.shared and other.shared == run.shared and not other.done]
+    return (other for other in runs if run.shared and other.shared == run.shared and not other.done)
 
 
 def seconds_left(crew: Crew) -> float | None:

@@ -76,7 +76,7 @@ def can_compile(device: torch.device) -> bool:
 @contextlib.contextmanager
 def eager_between_steps(engine: str) -> Iterator[None]:
     """Inside, only steps run compiled, and the rest eager: evaluation, herding and statistics come in many shapes."""
-    if engine == "eager":  # asking for a stance would import the compiler, which takes seconds
+    if engine == "eager":  # nothing is compiled, so no stance is asked for
         yield
         return
     with torch.compiler.set_stance("force_eager"), many_versions():
