@@ -54,6 +54,18 @@ def check_more_than_zero(**settings: float) -> None:
             raise ValueError(f"{name} = {value} is not allowed: it is more than 0")
 
 
+def check_one_or_more(**settings: float) -> None:
+    for name, value in settings.items():
+        if not value >= 1:
+            raise ValueError(f"{name} = {value} is not allowed: it is 1 or more")
+
+
+def check_below_one(**settings: float) -> None:
+    for name, value in settings.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} = {value} is not allowed: it is 0 or more, and less than 1")
+
+
 def check_not_negative(**settings: float) -> None:
     """Refuse negative values of settings such as weights: with them, a loss would pull the other way."""
     for name, value in settings.items():

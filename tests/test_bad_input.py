@@ -484,7 +484,7 @@ def test_a_page_below_a_regular_file_is_refused(refused, tmp_path, made):
 
 LOST = {
     "lost": "0 of 2 phases are there, and the run was done",
-    "half": "a line without a usable phase, seen, accuracy",
+    "half": "a line without a usable phase, old, seen, accuracy, parameters",
 }
 
 

@@ -11,7 +11,7 @@ from bdr.engine.checkpoint import Position
 from bdr.engine.fit import Fit
 from bdr.engine.objective import Objective
 from bdr.losses import cross_entropy
-from bdr.methods import EWC, Replay
+from bdr.methods import EWC, SI, Replay, RWalk
 from bdr.methods.base import Present
 from bdr.methods.importance import Anchor, fisher, in_a_row, parameters_of
 from bdr.nets import NETS, LinearHead, Network
@@ -153,18 +153,22 @@ def test_classes_without_images_neither_rise_nor_fall(each):
     assert (method.net.head.bias.grad != 0).tolist() == [each > 0] * OLD + [True] * 2
 
 
-def trained(method, steps=3):
+def trained(method, steps=3, each=3):
     """The second phase of a method, run by the engine."""
     torch.manual_seed(0)
     pool = first_phase(method)
-    pool = make_pool(COUNTS, OLD)
+    pool = make_pool(COUNTS, OLD, each)
     method.begin(pool.phase, pool)
+    run(method, pool, steps)
+    return method.net.state_dict()
+
+
+def run(method, pool, epochs):
     stage = Stage(epochs=1, batch=8)
     method.begin_stage(stage, pool.phase, pool)
     fit = Fit(Objective(method, [], pool.phase, stage), pool, "eager", 0)
-    for epoch in range(steps):
+    for epoch in range(epochs):
         fit.epoch(epoch, 0, None, lambda step, log: None)
-    return method.net.state_dict()
 
 
 def built(kind):
@@ -175,6 +179,21 @@ def built(kind):
 def test_where_nothing_matters_training_is_plain_bit_by_bit():
     plain, held = trained(built(Replay)), trained(built(EWC))
     assert all(torch.equal(held[name], value) for name, value in plain.items())
+
+
+@pytest.mark.parametrize("kind", [EWC, SI, RWalk])
+@pytest.mark.parametrize("each", [0, 3])
+def test_the_classifier_of_classes_without_images_stays_bit_by_bit(kind, each):
+    method = built(kind)
+    first_phase(method)
+    before = {name: value.clone() for name, value in method.net.head.state_dict().items()}
+    torch.manual_seed(0)
+    pool = make_pool(COUNTS, OLD, each)
+    method.begin(pool.phase, pool)
+    run(method, pool, epochs=2)
+    for name, value in method.net.head.state_dict().items():
+        assert torch.equal(value[:OLD], before[name]) is (each == 0)
+        assert not torch.equal(value[OLD:], torch.zeros_like(value[OLD:]))
 
 
 def test_what_matters_most_stays():

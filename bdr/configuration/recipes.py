@@ -65,7 +65,8 @@ def wa_original(*plugins: str) -> Config:
 def icarl_original(*plugins: str) -> Config:
     """iCaRL as its paper has it: ResNet-32, 100 outputs in its mean, 10 classes a phase, 2,000 exemplars in total."""
     frame = cifar100("icarl", *plugins)
-    own = {"stage": replace(frame.stage, weight_decay=1e-5), "augment": {}, "order": "seed-1993"}
+    decay = 2 * 1e-5  # its penalty is 1e-5 times the squared weights, and their gradient has a factor of two
+    own = {"stage": replace(frame.stage, weight_decay=decay), "augment": {}, "order": "seed-1993"}
     own |= {"statistics": "default", "settings": {"icarl": {"outputs": 100}}}
     return but(frame, net="resnet32", base=0, step=10, memory="2000", **own)
 

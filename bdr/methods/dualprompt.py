@@ -14,9 +14,9 @@ from typing import cast
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.errors import UsageError
+from bdr.errors import UsageError, check_one_or_more
 from bdr.losses import masked_mean, old_mass
-from bdr.methods.prompting import Prompting, check_positive, transformer_of
+from bdr.methods.prompting import Prompting, transformer_of
 from bdr.nets import MakeNetwork
 from bdr.nets.prompted import PrefixedBlocks
 from bdr.types import Phase, Stage
@@ -45,7 +45,7 @@ class DualPrompt(Prompting):
         pull: float = 1.0,
     ) -> None:
         super().__init__(make, pull)
-        check_positive(pool=pool, g_length=g_length, e_length=e_length)
+        check_one_or_more(pool=pool, g_length=g_length, e_length=e_length)
         vit = transformer_of(self.net)
         check_blocks(g_blocks, e_blocks, len(vit.blocks))
         self.pool, self.inherit = pool, inherit

@@ -21,7 +21,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
-from bdr.errors import check_not_negative
+from bdr.errors import check_below_one, check_not_negative
 from bdr.losses import binary, distillation, old_as_one, one_hot, softmax_loss
 from bdr.methods.base import Method
 from bdr.nets import MakeNetwork, Network, Teacher, TokenHeads
@@ -45,8 +45,7 @@ class DyTox(Method):
     ) -> None:
         super().__init__()
         check_not_negative(divergence_weight=divergence_weight)
-        if not 0 <= smoothing < 1:
-            raise ValueError(f"smoothing = {smoothing} is not allowed: it is from 0 to less than 1")
+        check_below_one(smoothing=smoothing)
         if loss not in ("bce", "softce"):
             raise ValueError(f"no loss '{loss}'; there are bce, softce")
         self.net = make(TokenHeads)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.errors import check_one_or_more
 from bdr.methods.importance import Held, fisher, merged
 from bdr.nets import MakeNetwork
 from bdr.types import Phase
@@ -21,8 +22,7 @@ from bdr.types import Phase
 class EWC(Held):
     def __init__(self, make: MakeNetwork, weight: float = 5000.0, fisher_batch: int = 64) -> None:
         super().__init__(make, weight, share=1 / 2)
-        if fisher_batch < 1:
-            raise ValueError(f"fisher_batch = {fisher_batch} is not allowed: it is 1 or more")
+        check_one_or_more(fisher_batch=fisher_batch)
         self.fisher_batch = fisher_batch
 
     def end(self, phase: Phase, pool: Pool, exemplars: Tensor) -> None:

@@ -157,6 +157,10 @@ class Held(Method, ABC):
     def criterion(self, out: Outputs, y: Tensor) -> Tensor:
         return self.present.cross_entropy(out, y)
 
+    def decays(self, name: str, parameter: nn.Parameter) -> bool:
+        """Exempt a classifier with classes that have no image: no gradient would hold their weights against decay."""
+        return not name.startswith("net.head.") or bool(self.present.mask.all())
+
     def loss(self, batch: Batch, phase: Phase, classify: Classify) -> dict[str, Tensor]:
         terms = {"ce": classify(self.net(batch.x), batch.y).mean()}
         if not phase.first:

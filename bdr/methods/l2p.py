@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from bdr.methods.prompting import Prompting, check_positive, transformer_of
+from bdr.errors import check_one_or_more
+from bdr.methods.prompting import Prompting, transformer_of
 from bdr.nets import MakeNetwork
 from bdr.nets.prompted import PromptedInput
 from bdr.types import Phase
@@ -20,7 +21,7 @@ from bdr.types import Phase
 class L2P(Prompting):
     def __init__(self, make: MakeNetwork, pool: int = 10, length: int = 5, top: int = 5, pull: float = 0.1) -> None:
         super().__init__(make, pull)
-        check_positive(pool=pool, length=length, top=top)
+        check_one_or_more(pool=pool, length=length, top=top)
         if top > pool:
             raise ValueError(f"top = {top} is not allowed: the pool has {pool} prompts")
         self.top = top

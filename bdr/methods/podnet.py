@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bdr.data.pool import Pool
-from bdr.errors import check_more_than_zero, check_not_negative
+from bdr.errors import check_more_than_zero, check_not_negative, check_one_or_more
 from bdr.fusing import fused
 from bdr.losses import cosine_distance, one_hot
 from bdr.methods.base import Method
@@ -100,8 +100,7 @@ class PODNet(Method):
         super().__init__()
         check_more_than_zero(eta=eta)
         check_not_negative(lambda_flat=lambda_flat, lambda_spatial=lambda_spatial, margin=margin)
-        if proxies < 1:
-            raise ValueError(f"proxies = {proxies} is not allowed: a class has at least one")
+        check_one_or_more(proxies=proxies)
         if nca not in ("coded", "printed"):
             raise ValueError(f"no nca '{nca}'; there are coded, printed")
         self.net = make(partial(ProxyHead, proxies=proxies, eta=eta), last_relu=False, maps=True)

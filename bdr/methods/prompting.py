@@ -35,12 +35,6 @@ def transformer_of(net: Network[LinearHead]) -> VisionTransformer:
     return vit
 
 
-def check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if value < 1:
-            raise ValueError(f"{name} = {value} is not allowed: it is 1 or more")
-
-
 class Prompting(Method, ABC):
     """Abstract: cross-entropy, and a term that pulls keys towards the images that use them."""
 

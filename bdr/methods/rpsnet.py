@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.errors import check_more_than_zero, check_not_negative
+from bdr.errors import check_more_than_zero, check_not_negative, check_one_or_more
 from bdr.fusing import fused
 from bdr.losses import one_hot
 from bdr.methods.base import Method, accustom
@@ -48,8 +48,7 @@ class RPSNet(Method):
         reuse: bool = False,
     ) -> None:
         super().__init__()
-        if jump < 1:
-            raise ValueError(f"jump = {jump} is not allowed: a path lasts one phase or more")
+        check_one_or_more(jump=jump)
         check_more_than_zero(temperature=temperature)
         check_not_negative(rigidity=rigidity)
         self.net = make(LinearHead)

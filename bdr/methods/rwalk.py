@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from bdr.data.pool import Pool
+from bdr.errors import check_one_or_more
 from bdr.methods.importance import Walked, fisher, merged
 from bdr.nets import MakeNetwork
 from bdr.types import Phase
@@ -30,8 +31,7 @@ class RWalk(Walked):
 
     def __init__(self, make: MakeNetwork, weight: float = 1.0, damping: float = 0.1, fisher_batch: int = 64) -> None:
         super().__init__(make, weight, damping)
-        if fisher_batch < 1:
-            raise ValueError(f"fisher_batch = {fisher_batch} is not allowed: it is 1 or more")
+        check_one_or_more(fisher_batch=fisher_batch)
         self.register_buffer("fisher", torch.zeros_like(self.anchor.importance))
         self.register_buffer("score", torch.zeros_like(self.anchor.importance))
         self.fisher_batch = fisher_batch

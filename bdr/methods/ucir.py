@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bdr.data.pool import Pool
-from bdr.errors import check_more_than_zero, check_not_negative
+from bdr.errors import check_more_than_zero, check_not_negative, check_one_or_more
 from bdr.fusing import fused
 from bdr.losses import cosine_distance, masked_mean
 from bdr.methods.base import Method
@@ -56,8 +56,7 @@ class UCIR(Method):
         super().__init__()
         check_more_than_zero(eta=eta)
         check_not_negative(lambda_base=lambda_base, margin=margin)
-        if negatives < 1:
-            raise ValueError(f"negatives = {negatives}: margin ranking needs at least one")
+        check_one_or_more(negatives=negatives)
         self.net = make(partial(CosineHead, eta=eta), last_relu=False)
         self.teacher = Teacher(self.net)
         self.lambda_base, self.margin, self.negatives, self.imprint = lambda_base, margin, negatives, imprint

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bdr.errors import check_below_one
 from bdr.fusing import fused
 from bdr.nets.base import Backbone, Features, Resumable
 from bdr.nets.convit import Encoder, drawn, initialise, joined, perceptron, split, thinned
@@ -139,8 +140,7 @@ def check(shape: ImageShape, patch: int, dim: int, blocks: int, heads: int, stoc
         raise ValueError(f"patch = {patch} does not divide images of {shape.height} x {shape.width} pixels")
     if dim % heads:
         raise ValueError(f"embed = {dim} does not split into {heads} heads")
-    if not 0 <= stochastic_depth < 1:
-        raise ValueError(f"stochastic_depth = {stochastic_depth} is not allowed: it is from 0 to less than 1")
+    check_below_one(stochastic_depth=stochastic_depth)
 
 
 def convit(

@@ -24,7 +24,7 @@ from bdr.data.pool import WHOLE, Census
 from bdr.data.randaugment import NONE, OPERATIONS, STRONGEST, operated
 from bdr.data.store import Store
 from bdr.data.views import Looks, View, normalised, seen
-from bdr.errors import check_more_than_zero, check_not_negative
+from bdr.errors import check_below_one, check_more_than_zero, check_not_negative
 from bdr.fusing import fused
 from bdr.losses import masked_mean
 from bdr.nets.projection import Projection
@@ -81,8 +81,7 @@ class BoostedContrast(Plugin):
         super().__init__()
         check_not_negative(weight=weight)
         check_more_than_zero(temperature=temperature)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum = {momentum} is not allowed: it is 0 or more, and less than 1")
+        check_below_one(momentum=momentum)
         self.weight, self.temperature, self.momentum, self.view = weight, temperature, momentum, View(crop)
         self.projection = Projection(normed_twice=True)
         self.fresh: tuple[Tensor, Tensor] | None = None  # rows and losses of the images in the current batch

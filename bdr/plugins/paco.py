@@ -22,7 +22,7 @@ from bdr.balance import frequency
 from bdr.data.pool import Census
 from bdr.data.store import Store
 from bdr.data.views import Looks, View, normalised, seen
-from bdr.errors import check_more_than_zero, check_not_negative
+from bdr.errors import check_below_one, check_more_than_zero, check_not_negative, check_one_or_more
 from bdr.fusing import fused
 from bdr.nets.base import Follower
 from bdr.nets.projection import WIDTH, Projection
@@ -175,7 +175,5 @@ class PaCo(Prior):
 def check(alpha: float, beta: float, gamma: float, temperature: float, queue: int, momentum: float) -> None:
     check_more_than_zero(beta=beta, gamma=gamma, temperature=temperature)
     check_not_negative(alpha=alpha)
-    if queue < 1:
-        raise ValueError(f"queue = {queue} is not allowed: it has room for 1 view or more")
-    if not 0 <= momentum < 1:
-        raise ValueError(f"momentum = {momentum} is not allowed: it is 0 or more, and less than 1")
+    check_one_or_more(queue=queue)
+    check_below_one(momentum=momentum)
