@@ -121,9 +121,11 @@ class Recording:
         phase = fit.objective.phase
         terms = {name: log.mean(name) for name in log.names if name not in ANALYSED}
         line = {"phase": phase.index, "stage": fit.stage.name, "epoch": log.epoch, "lr": log.rate, "loss": log.loss}
+        weights = {name: weight for name, weight in log.weights.items() if weight != 1}
         speed = {"images_per_second": log.images / log.seconds, "seconds": log.seconds}
         state = self.told(phase, plugins)
-        self.writer.epoch(line | {"terms": terms} | ({"plugins": state} if state else {}) | speed)
+        told = {name: each for name, each in (("weights", weights), ("plugins", state)) if each}
+        self.writer.epoch(line | {"terms": terms} | told | speed)
 
     # Phases
 

@@ -14,7 +14,7 @@ from bdr.records import Run
 from bdr.records.files import json_object
 from bdr.records.work import MAIN
 
-PLACE = ("phase", "stage", "epoch")
+UNDRAWN = ("phase", "stage", "epoch", "weights")  # where an epoch is, and what does not change from one to the next
 
 
 class Point(NamedTuple):
@@ -38,7 +38,7 @@ def numbers(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 def of_epoch(line: dict[str, Any]) -> dict[str, float]:
     """The numbers of an epoch, below the name of its stage, since stages differ in what their terms mean."""
-    return numbers({k: v for k, v in line.items() if k not in PLACE}, str(line.get("stage", MAIN)))
+    return numbers({k: v for k, v in line.items() if k not in UNDRAWN}, str(line.get("stage", MAIN)))
 
 
 def of_phase(line: dict[str, Any]) -> dict[str, float]:
