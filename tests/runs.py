@@ -144,6 +144,24 @@ def train_until(position, path, what=BDR, **fields):
     return begun.experiment.path
 
 
+class Looks(Listener):
+    """Keeps a module as it is when stages of the second phase begin, and when it ends."""
+
+    def __init__(self, module):
+        self.module, self.seen = module, []
+
+    def look(self):
+        self.seen.append({name: value.clone() for name, value in self.module.state_dict().items()})
+
+    def stage_begins(self, phase, number, stage, epoch):
+        if phase.index == 1:
+            self.look()
+
+    def phase_ends(self, line):
+        if line["phase"] == 1:
+            self.look()
+
+
 class Loaded(Listener):
     """Counts, when a stage begins, the tensors that were read from files and are still in memory."""
 

@@ -7,14 +7,13 @@ import math
 
 import pytest
 import torch
-from runs import Position, assert_equal, plan, train, train_until
+from runs import Looks, Position, assert_equal, plan, train, train_until
 from small import make_batch, make_flat, make_pool
 from torch.utils.flop_counter import FlopCounterMode
 
 from bdr import api
 from bdr.bench.untrained import pass_for_trained
 from bdr.engine.fit import set_modes, set_moving
-from bdr.engine.listen import Listener
 from bdr.losses import cross_entropy, old_as_one
 from bdr.methods.der import DER
 from bdr.methods.expanding import backbone_of, settle_gates
@@ -136,24 +135,6 @@ def test_gradients_reach_the_newest_extractor_and_both_classifiers():
     everything = {name for name, p in method.named_parameters() if p.numel()}
     assert everything - with_slope == {name for name in everything if name.startswith("net.backbone.old.")}
     assert {"net.head.weight", "auxiliary.weight", "net.backbone.gates.e"} <= with_slope
-
-
-class Looks(Listener):
-    """Keeps the method as it is when stages of the second phase begin, and when it ends."""
-
-    def __init__(self, method):
-        self.method, self.seen = method, []
-
-    def look(self):
-        self.seen.append({name: value.clone() for name, value in self.method.state_dict().items()})
-
-    def stage_begins(self, phase, number, stage, epoch):
-        if phase.index == 1:
-            self.look()
-
-    def phase_ends(self, line):
-        if line["phase"] == 1:
-            self.look()
 
 
 def test_old_extractors_rest_in_training_and_all_but_the_classifier_in_tuning(tmp_path):

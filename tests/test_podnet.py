@@ -7,13 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from references import cosine, normalised, squared_distance
-from runs import Position, assert_equal, lines, plan, train, train_until
+from runs import Looks, Position, assert_equal, lines, plan, train, train_until
 from small import make_batch, make_pool
 
 from bdr import api
 from bdr.engine.checkpoint import read_state
 from bdr.engine.fit import set_modes, set_moving
-from bdr.engine.listen import Listener
 from bdr.losses import cross_entropy
 from bdr.methods.podnet import PODNet, nca_as_coded, nca_as_printed, of_the_others, pod_spatial
 from bdr.nets import CosineHead, Network, ProxyHead
@@ -445,27 +444,9 @@ def test_tuning_is_as_long_as_training_lets_it_be(epochs, then):
     assert PODNet(make_tiny).stages(Phase(1, 50, 60), Stage(epochs=epochs))[1].epochs == then
 
 
-class Looks(Listener):
-    """Keeps the network as it is when stages of the second phase begin, and when it ends."""
-
-    def __init__(self, method):
-        self.method, self.seen = method, []
-
-    def look(self):
-        self.seen.append({name: value.clone() for name, value in self.method.net.state_dict().items()})
-
-    def stage_begins(self, phase, number, stage, epoch):
-        if phase.index == 1:
-            self.look()
-
-    def phase_ends(self, line):
-        if line["phase"] == 1:
-            self.look()
-
-
 def test_old_proxies_rest_in_training_and_move_in_tuning_where_all_else_rests(tmp_path):
     begun = plan(tmp_path / "run", "podnet", **TUNED)
-    looks = Looks(begun.experiment.method)
+    looks = Looks(begun.experiment.method.net)
     api.execute(begun, looks)
     start, trained, tuned = looks.seen
     moved = {name for name in start if not torch.equal(start[name], trained[name])}

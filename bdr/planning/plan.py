@@ -34,7 +34,10 @@ class Plan:
         return len(self.learner.train.of_classes(phase.old, phase.seen))
 
     def kept(self, classes: int) -> Tensor:
-        """(K,) how many images of each of the first `classes` classes the memory will hold when it covers them."""
+        """(K,) how many images of each of the first `classes` classes the memory will hold when it covers them.
+
+        Distributed herding holds fewer where its two halves choose the same image.
+        """
         there = self.learner.train.labels.bincount()[:classes]
         return there.clamp(max=self.learner.memory.quota.each(classes)) if classes else there
 

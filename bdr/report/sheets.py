@@ -80,9 +80,9 @@ def form_for(sheets: Sequence[Sheet], width: int | None) -> Callable[[Sheet], Sh
     return transposed if max(width_of(transposed(sheet)) for sheet in sheets) <= width else stacked
 
 
-def as_rich(sheet: Sheet, width: int | None = None) -> Table:
-    """The sheet as a table for a terminal, transposed or stacked if it would not fit into the width."""
-    return as_rich_tables([sheet], width)[0]
+def as_rich(sheet: Sheet) -> Table:
+    """The sheet as a table for a terminal of any width."""
+    return as_rich_tables([sheet])[0]
 
 
 def as_rich_tables(sheets: Sequence[Sheet], width: int | None = None) -> list[Table]:
