@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
 
 ALIKE = 0.65  # the least similarity of a suggestion: 'nne' and 'nme' have it, 'icarl' and 'focal' do not
@@ -26,11 +27,16 @@ class Interrupted(BdrError):
     exit_code = 130
 
 
-def unknown(kind: str, given: str, allowed: Iterable[str]) -> UsageError:
-    """The error for an unknown name, such as `no plug-in 'bdrr'; there are bdr, cwd, la: did you mean 'bdr'?`"""
+def unknown(kind: str, given: str, allowed: Iterable[str], own: bool = False) -> UsageError:
+    """The error for an unknown name, such as `no plug-in 'bdrr'; there are bdr, cwd, la: did you mean 'bdr'?`
+
+    With `own`, the user's own may be meant, `package.module:Name`, and typed with a dot instead of the colon.
+    """
     names = sorted(allowed)
     near = nearest(given, names, ALIKE)
-    hint = f": did you mean '{near}'?" if near else ""
+    module, _, name = given.rpartition(".")
+    of_own = f"; one of your own is typed {module}:{name}" if own and module and "/" not in module else ""
+    hint = of_own or (f": did you mean '{near}'?" if near else "")
     return UsageError(f"no {kind} '{given}'; there are {', '.join(names) or 'none'}{hint}")
 
 
@@ -46,6 +52,11 @@ def shortened(names: Sequence[object], most: int = 5) -> str:
     rest = len(names) - most
     shown = ", ".join(map(str, names if rest <= 1 else names[:most]))
     return shown if rest <= 1 else f"{shown} and {rest} more"
+
+
+def as_word(path: object) -> str:
+    """A path as one word of a command that is to be typed."""
+    return shlex.quote(str(path))
 
 
 def check_more_than_zero(**settings: float) -> None:

@@ -115,6 +115,10 @@ def made(tmp_path_factory):
         (["ucir+collections:OrderedDict"], "'collections:OrderedDict' is not a plug-in"),
         (["ucir", "--net", "math:pi"], "'math:pi' is not a net"),
         ([":Method"], "':Method' is not like package.module:Name"),
+        (["mine.part.Method"], "; one of your own is typed mine.part:Method"),
+        (["ucir+mine.Focal"], "; one of your own is typed mine:Focal"),
+        (["ucir", "--net", "mine.Net"], "; one of your own is typed mine:Net"),
+        (["ucir", "--data", "mine.flowers"], "; one of your own is typed mine:flowers"),
     ],
 )
 def test_unknown_names_are_told_what_there_is(refused, words, sentence):
@@ -626,10 +630,42 @@ def test_a_damaged_model_is_named(refused, tmp_path, made):
 
 
 def test_a_run_without_a_finished_phase_says_how_to_go_on(refused, tmp_path, made):
-    shutil.copytree(made, tmp_path / "run")
-    (tmp_path / "run" / "phases.jsonl").write_text("")
-    (tmp_path / "run" / "DONE").unlink()
-    assert "no finished phase yet; go on with: bdr resume run" in refused(FAILURE, "show", "run")
+    for name, typed_name in (("run", "run"), ("a run", "'a run'")):
+        shutil.copytree(made, tmp_path / name)
+        (tmp_path / name / "phases.jsonl").write_text("")
+        (tmp_path / name / "DONE").unlink()
+        assert f"no finished phase yet; go on with: bdr resume {typed_name}" in refused(FAILURE, "show", name)
+
+
+def test_what_is_to_be_trained_anew_goes_where_the_run_is_now(refused, tmp_path, made):
+    shutil.copytree(made, tmp_path / "copied run")
+    shutil.rmtree(tmp_path / "copied run" / "phase-01" / "model")
+    said = refused(USAGE, "evaluate", "copied run")
+    command = said.partition("remove or rename copied run, and type ")[2]
+    shutil.rmtree(tmp_path / "copied run")
+    assert shlex.split(command)[-4:] == ["--seed", "1993", "--out", "copied run"]
+    assert command.count("--out") == 1
+    assert typed(*shlex.split(command)[1:]).code == 0
+    assert Run.open(tmp_path / "copied run").fingerprint == Run.open(made).fingerprint
+
+
+def test_a_word_that_is_empty_is_refused(refused):
+    said = "--out is followed by an empty word, as from a variable that is not set: type a value"
+    assert said in refused(USAGE, "run", "ucir", *SHORT, "--out", "")
+    assert "show is followed by an empty word" in refused(USAGE, "show", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "said"),
+    [
+        (["sweep", "a.yaml"], "runs: [ucir]\ngrid:\n  bdr.m: [0.5]\n  bdr.m: [0.8]\n", "line 4, column 3: 'bdr.m'"),
+        (["run", "ucir", "--config", "a.yaml"], "base: 4\nstep: 2\nbase: 6\n", "line 3, column 1: 'base'"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_with_its_place(refused, tmp_path, words, text, said):
+    (tmp_path / "a.yaml").write_text(text)
+    expected = f"a.yaml, {said} stands here for the second time: leave one of the two"
+    assert expected in refused(USAGE, *words, "--dry-run")
 
 
 def test_a_failure_is_not_a_usage_error():

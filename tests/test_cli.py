@@ -594,6 +594,17 @@ def test_cleaning_removes_what_finished_runs_no_longer_need(three_kinds, whole):
     assert typed("evaluate", three_kinds / "finished").code == 0
 
 
+def test_what_cannot_be_removed_is_not_said_to_be(three_kinds, monkeypatch):
+    def rmtree(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("bdr.commands.upkeep.shutil.rmtree", rmtree)
+    said = typed("clean", three_kinds, "--yes")
+    assert said.code == 1
+    assert f"cannot remove {three_kinds / 'finished' / 'checkpoint'}: Permission denied" in said.err
+    assert "removed" not in said.out
+
+
 def test_a_run_or_a_folder_is_cleaned_by_its_name_alone(three_kinds):
     said = typed("clean", three_kinds / "finished", three_kinds / "under way")
     assert said.code == 0

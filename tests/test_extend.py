@@ -543,6 +543,13 @@ def test_what_is_kept_of_old_pictures_is_all_that_an_extension_needs(pictures, a
     assert comparable(Path("of-less"))["model"] == comparable(Path("of-mine"))["model"]
 
 
+def test_pictures_are_not_kept_where_nothing_can_be_written(pictures):
+    Path("file").write_text("mine")
+    code, out, said = keep_first("file/less")
+    assert (code, out) == (1, "")
+    assert "bdr: cannot write file/less: Not a directory" in said
+
+
 def test_pictures_are_kept_from_where_they_are_now_and_of_an_extended_run_too(pictures):
     typed("run", "ucir+bdr", "--data", "imagefolder", "--root", "mine", *SHORT, "--out", "first")
     for kind in ("train", "test"):

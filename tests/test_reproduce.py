@@ -288,7 +288,7 @@ def test_the_command_by_hand_is_the_same_run(monkeypatch):
 
 def test_values_are_typed_as_they_are_read():
     settings = (("stage.clip", None), ("stage.lr", 1e-5), ("stage.drops", (80, 120)), ("wa.reset_after_warmup", True))
-    words = shlex.split(Wanted("wa", "cifar100", (), settings).command(1993))
+    words = shlex.split(Wanted("wa", "cifar100", (), settings).command(1993, {}))
     typed = [parse_setting(word) for option, word in pairwise(words) if option == "--set"]
     assert typed == [(name, [80, 120] if name == "stage.drops" else value) for name, value in settings]
 
@@ -780,6 +780,19 @@ def test_a_dry_run_lists_commands_and_reasons(folders, capsys):
     assert "bdr run ucir+aanet --data cifar100 --base 50 --step 10 --memory 20/class" in said
     assert "7 missing runs of resnet18: about" in said
     assert "if those that were measured had the device to themselves" in " ".join(said.split())
+
+
+def test_the_commands_of_a_dry_run_say_where_the_images_and_the_runs_are(folders, capsys, tmp_path):
+    (tmp_path / "cifar").mkdir()
+    reproduce(
+        ["T4"], "cifar100 & S=10", tmp_path / "my runs", seeds="1", dry_run=True, root=tmp_path / "cifar", device="cpu"
+    )
+    (command, *_) = [line for line in capsys.readouterr().out.splitlines() if "bdr run " in line]
+    words = shlex.split(command)
+    for option, value in (("--root", tmp_path / "cifar"), ("--runs", tmp_path / "my runs"), ("--device", "cpu")):
+        assert words[words.index(option) + 1] == str(value)
+    with pytest.raises(UsageError, match="there is no folder 'nowhere'"):
+        reproduce(["T4"], "cifar100 & S=10", dry_run=True, root=Path("nowhere"))
 
 
 class Left:

@@ -475,6 +475,19 @@ def test_an_unreadable_picture_is_named(folder):
         sets.imagefolder(folder)
 
 
+def test_a_picture_that_is_a_link_to_nothing_is_named_and_not_passed_over(folder):
+    (folder / "train" / "bee" / "lost.png").symlink_to("/annex/5.png")
+    (folder / "train" / "bee" / "found.png").symlink_to(folder / "train" / "bee" / "1.png")
+    with pytest.raises(BdrError, match=r"lost\.png is a link to /annex/5\.png, which is not there; put that back"):
+        sets.imagefolder(folder)
+
+
+def test_a_class_that_is_a_link_to_nothing_is_refused(folder):
+    (folder / "train" / "cat").symlink_to("/annex/cat")
+    with pytest.raises(UsageError, match=r"has links to what is not there \(cat\), which may be folders of classes"):
+        sets.imagefolder(folder)
+
+
 def test_all_unreadable_pictures_are_told_at_once_ten_of_them_by_name(folder):
     for number in range(11):
         (folder / "train" / "bee" / f"broken{number:02d}.png").write_bytes(b"no picture")
@@ -689,6 +702,13 @@ def test_what_is_given_with_arrays_is_kept():
     assert (loaded.classes, loaded.mean, loaded.std) == (("a", "b"), (0.1, 0.2, 0.3), (1.0, 1.0, 1.0))
     assert loaded.augment is augment
     assert loaded.name == "mine"
+
+
+def test_a_bare_number_is_the_statistics_of_grey_images():
+    loaded = sets.from_arrays(**arrays((4, 8, 8)), mean=0.5, std=0.25)
+    assert (loaded.mean, loaded.std) == ((0.5,), (0.25,))
+    with pytest.raises(UsageError, match="give a number above 0 for each of the 3 channels"):
+        sets.from_arrays(**arrays(), std=0.25)
 
 
 def test_the_source_of_arrays_follows_pixels_labels_and_names():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ class Hinting(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: typer may bring its own click
         words = list(args)  # a copy, because click empties the list
+        refuse_empty([str(self.name), *words])
         try:
             left = super().parse_args(ctx, args)
         except Exception as error:  # its class is unknown, as typer may bring its own click; an attribute tells it
@@ -65,6 +67,13 @@ class Hinting(TyperCommand):
         """`WHAT (METHOD+PLUGIN+..., a recipe, ...)`: the arguments of the command, as its help has them."""
         arguments: list[Any] = [param for param in self.params if param.param_type_name == "argument"]
         return ", ".join(f"{each.metavar or each.name.upper()} ({each.help.rstrip('.')})" for each in arguments)
+
+
+def refuse_empty(words: Sequence[str]) -> None:
+    """Refuse `--out ""`, as from a variable that is not set: it would be the folder that one stands in."""
+    for before, word in pairwise(words):
+        if not word:
+            raise UsageError(f"{before} is followed by an empty word, as from a variable that is not set: type a value")
 
 
 def in_plain_words(error: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from bdr.errors import BdrError, UsageError
+from bdr.errors import BdrError, UsageError, as_word
 from bdr.records import Run, find_runs, is_begun, kept_phase
 from bdr.records.files import check_folder_of, flows
 from bdr.terminal import out, print_comparison, say, tell
@@ -38,7 +38,7 @@ def readable(paths: Sequence[Path], begun: bool = False) -> tuple[list[Run], lis
     if not runs:
         raise nothing_in(paths, skipped)
     for run in (run for run in runs if run.torn):
-        go_on = "" if run.done else f"; go on with: bdr resume {run.path}"
+        go_on = "" if run.done else f"; go on with: bdr resume {as_word(run.path)}"
         said = f"note: the last line of {run.path / 'phases.jsonl'} is half-written and left out{go_on}"
         tell(said)
     return runs, skipped
@@ -49,7 +49,7 @@ def nothing_in(paths: Sequence[Path], skipped: Sequence[str]) -> BdrError:
     names = ", ".join(map(str, paths))
     begun = [run for path in paths for run in find_runs(path, begun=True)[0] if not run.phases]
     if begun:
-        return BdrError(f"no run in {names} has a finished phase yet; go on with: bdr resume {begun[0].path}")
+        return BdrError(f"no run in {names} has a finished phase yet; go on with: bdr resume {as_word(begun[0].path)}")
     if skipped:
         return BdrError(f"no run in {names} can be read; the warnings above say why")
     return UsageError(f"there is no run in {names}; make one with: bdr run ucir+cwd+bdr")
@@ -71,7 +71,7 @@ def show_runs(
     form = "json" if as_json else form or report.form_of(file, report.SUFFIXES.values(), usual="text")
     runs = gathered(paths)
     if len(runs) == 1 and not runs[0].phases:
-        raise BdrError(f"{runs[0].path} has no finished phase yet; go on with: bdr resume {runs[0].path}")
+        raise BdrError(f"{runs[0].path} has no finished phase yet; go on with: bdr resume {as_word(runs[0].path)}")
     comparison = report.compare(runs, readout, reference)
     alone = len(runs) == 1
     if form == "text" and file is None:

@@ -11,7 +11,7 @@ from bdr.commands.looking import report_runs, say_which_readout, show_runs
 from bdr.configuration.config import Config, changed, from_yaml, text_of, to_yaml
 from bdr.configuration.recipes import configure
 from bdr.display import Lines, display
-from bdr.errors import Interrupted, UsageError
+from bdr.errors import Interrupted, UsageError, as_word
 from bdr.planning.assemble import plan_run
 from bdr.planning.begun import refuse_beginning
 from bdr.planning.extension import plan_extension
@@ -105,7 +105,7 @@ def train(plan: Plan) -> api.Result:
 
 
 def how_to_go_on(path: Path) -> str:
-    return f"go on with: bdr resume {path}" if is_begun(path) else "type the same command again"
+    return f"go on with: bdr resume {as_word(path)}" if is_begun(path) else "type the same command again"
 
 
 def show_result(path: Path) -> None:

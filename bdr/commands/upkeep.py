@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bdr.commands.looking import gathered
-from bdr.errors import BdrError, UsageError
+from bdr.errors import BdrError, UsageError, as_word
 from bdr.records import Run, find_runs
 from bdr.records.log import failure_of
 from bdr.terminal import err, out, say
@@ -59,9 +59,9 @@ def first_paragraph(thing: Any) -> str:
 
 def about_run(run: Run) -> str:
     name, failure = f"{run.title} seed {run.seed}", "" if run.done else failure_of(run.path)
-    failed = f"failed: {failure}; try again with: bdr resume {run.path}" if failure else ""
+    failed = f"failed: {failure}; try again with: bdr resume {as_word(run.path)}" if failure else ""
     if not run.phases:
-        stopped = f"stopped in phase 0, or still in it; go on with: bdr resume {run.path}"
+        stopped = f"stopped in phase 0, or still in it; go on with: bdr resume {as_word(run.path)}"
         return f"{name}: {failed or stopped}"
     state = "done" if run.done else f"{len(run.phases)}/{len(run.info['phases'])} phases"
     last = "" if run.last_accuracy is None else f", {run.last_accuracy:.2f} %"
@@ -92,12 +92,19 @@ def clean_runs(folders: Sequence[Path], yes: bool) -> None:
     doomed = {path.resolve(): path for folder in folders for path in removable(folder)}.values()
     freed = sum(size_of(path) for path in doomed)
     for path in doomed:
-        done = "removed" if yes else "would remove"
-        say(f"{done} {path} ({size_of(path) / 2**20:.1f} MiB)")
+        done, size = "removed" if yes else "would remove", size_of(path)
         if yes:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(path)
+        say(f"{done} {path} ({size / 2**20:.1f} MiB)")
     hint = "" if yes or not doomed else "; add --yes to remove"
     say(f"{freed / 2**20:.1f} MiB {'freed' if yes else 'to free'}{hint}")
+
+
+def remove(path: Path) -> None:
+    try:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    except OSError as error:
+        raise BdrError(f"cannot remove {path}: {error.strerror}; nothing else was removed after that") from error
 
 
 def removable(runs: Path) -> list[Path]:

@@ -213,10 +213,23 @@ def from_yaml(text: str, source: str) -> dict[str, Any]:
     return found
 
 
+class Unambiguous(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML would take the last without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                said = f"'{key.value}' stands here for the second time: leave one of the two"
+                raise yaml.constructor.ConstructorError(None, None, said, key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(text: str, source: str) -> Any:
     """The value of a YAML text from the file `source`; an error says at which line and column it is not YAML."""
     try:
-        return yaml.safe_load(text)
+        return Unambiguous(text).get_single_data()
     except yaml.MarkedYAMLError as error:
         raise UsageError(told_in_words(error, source)) from None
     except yaml.YAMLError as error:

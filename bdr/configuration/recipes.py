@@ -233,6 +233,6 @@ def begun(what: str, data: str | None) -> Config:
         raise UsageError(f"'{name}' is a plug-in: name a method before it, such as {ordered}")
     if name not in METHODS and not is_own(name):
         refuse_other_signs(what)
-        raise unknown("method or recipe", name, [*METHODS, *RECIPES])
+        raise unknown("method or recipe", name, [*METHODS, *RECIPES], own=True)
     chosen = changed(Config(), {} if data is None else {"data": data}).data
     return changed(frame_of(chosen)(name, *plugins), {"data": chosen})

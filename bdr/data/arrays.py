@@ -97,10 +97,10 @@ def checked_names(train: Images, test: Images, classes: Sequence[str] | None) ->
     return names
 
 
-def checked_statistics(name: str, values: Sequence[float], train: Images) -> tuple[float, ...]:
-    """A mean or std, checked: one finite number for each channel, and a std above zero."""
+def checked_statistics(name: str, values: float | Sequence[float], train: Images) -> tuple[float, ...]:
+    """A mean or std, checked: one finite number for each channel, a std above zero; one will do for grey images."""
     channels = train.pixels.shape[3]
-    numbers = tuple(float(value) for value in values)
+    numbers = tuple(float(value) for value in np.atleast_1d(np.asarray(values)))
     if len(numbers) != channels or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
         kind = "a number above 0" if name == "std" else "a finite number"
         raise UsageError(f"{name} is {numbers}; give {kind} for each of the {channels} channels, of pixels in 0..1")

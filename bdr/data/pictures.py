@@ -87,6 +87,7 @@ def name_of(path: Path) -> str:
 def class_folders(folder: Path) -> dict[str, Path]:
     """The folder of each class, by its name."""
     found: dict[str, Path] = {}
+    refuse_lost_links(folder)
     for path in subfolders(folder):
         if (name := name_of(path)) in found:
             raise UsageError(
@@ -95,6 +96,16 @@ def class_folders(folder: Path) -> dict[str, Path]:
             )
         found[name] = path
     return found
+
+
+def refuse_lost_links(folder: Path) -> None:
+    """Refuse links that lead nowhere where the folders of the classes are: each may be a class."""
+    lost = sorted(path.name for path in folder.iterdir() if not path.name.startswith(".") and leads_nowhere(path))
+    if lost:
+        raise UsageError(
+            f"{folder} has links to what is not there ({shortened(lost)}), which may be folders of classes: put back "
+            "what they link to, or remove them"
+        )
 
 
 def class_names(folder: Path, only: Collection[str] = ()) -> tuple[str, ...]:
@@ -244,7 +255,13 @@ def holds_pictures(folder: Path) -> bool:
 
 
 def is_picture(path: Path) -> bool:
-    return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
+    """Whether a file is named as a picture; a link that leads nowhere is one that cannot be read."""
+    named = path.suffix.lower() in ENDINGS and not path.name.startswith(".")
+    return named and (path.is_file() or leads_nowhere(path))
+
+
+def leads_nowhere(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 def read_or_told(path: Path, size: int, mode: str = "RGB") -> np.ndarray | Unreadable:
@@ -260,6 +277,8 @@ def picture(path: Path, size: int, mode: str = "RGB") -> np.ndarray:
         from PIL import Image
     except ImportError:
         raise UsageError("pictures are read with Pillow, which is missing; type: pip install 'bdr[images]'") from None
+    if leads_nowhere(path):
+        raise Unreadable(path, f"is a link to {path.readlink()}, which is not there; put that back, or remove the link")
     try:
         with Image.open(path) as image:
             if image.mode[0] in "IF":  # Pillow would clip these to white without a word

@@ -128,8 +128,8 @@ def from_arrays(
     test_x: ArrayLike,
     test_y: ArrayLike,
     classes: Sequence[str] | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
     augment: Augment | None = None,
     name: str = "arrays",
 ) -> DataSet:

@@ -17,7 +17,7 @@ from bdr.engine.objective import Objective
 from bdr.engine.recording import Recording
 from bdr.engine.saving import beside_modules, fits_state, learner_state, resting_in, restore_fits, restore_learner
 from bdr.engine.step import give_back
-from bdr.errors import Interrupted
+from bdr.errors import Interrupted, as_word
 from bdr.records import Run, RunWriter
 from bdr.types import Phase
 
@@ -187,7 +187,7 @@ class Course:
         if self.stopping():
             self.checkpoints.wait()
             self.records.writer.log("stopped on request; the state is saved")  # listeners see the error
-            raise Interrupted(f"stopped, and saved; go on with: bdr resume {self.experiment.path}")
+            raise Interrupted(f"stopped, and saved; go on with: bdr resume {as_word(self.experiment.path)}")
 
     def save(self, fits: Fits | None = None, log: Tensor | None = None) -> None:
         self.checkpoints.save(self.state(fits, log), resting_in(self.learner))

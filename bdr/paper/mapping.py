@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -97,9 +97,9 @@ class Wanted:
     def config(self, seed: int, **fields: Any) -> Config:
         return configure(self.spec, self.data, self.settings, {**dict(self.fields), **fields, "seed": seed})[0]
 
-    def command(self, seed: int) -> str:
-        """The command line that makes the same run."""
-        options = [text for name, value in self.fields for text in (f"--{name}", str(value))]
+    def command(self, seed: int, here: Mapping[str, str]) -> str:
+        """The command line that makes the same run, with further options for what is `here`: folders, a device."""
+        options = [text for name, value in (*self.fields, *here.items()) for text in (f"--{name}", str(value))]
         changes = [text for name, value in self.settings for text in ("--set", f"{name}={as_typed(value)}")]
         return shlex.join(["bdr", "run", self.spec, "--data", self.data, *options, *changes, "--seed", str(seed)])
 

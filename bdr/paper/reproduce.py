@@ -47,12 +47,14 @@ class Asked:
             raise unknown("formula", self.formula, FORMULAS)
         if not 0 <= self.tolerance < float("inf"):
             raise UsageError(f"--tolerance {self.tolerance} is not allowed: it is 0 or more, in points")
+        if self.root is not None and not self.root.is_dir():
+            raise UsageError(f"there is no folder '{self.root}'; name the one that the data set is in with --root")
 
     def folders(self, runs: Path) -> list[Path]:
         """The folders in which results are searched: named ones, which must exist, and the usual ones that do."""
         return [*self.results, *usual_folders(runs, without_results=bool(self.results))]
 
-    def machine(self) -> dict[str, Any]:
+    def machine(self) -> dict[str, str]:
         """The fields that concern this machine and not the result."""
         here = {"root": self.root, "device": self.device}
         return {name: str(value) for name, value in here.items() if value is not None}
@@ -169,7 +171,9 @@ def commands(found: Answer) -> list[str]:
     """The commands of missing runs, and the reasons why cells are not run."""
     reasons = [each.reason.text for each in found.judged if each.reason]
     left = [f"not run, {reasons.count(text)} cells: {text}" for text in dict.fromkeys(reasons)]
-    return [wanted.command(seed) for wanted, seed in found.schedule.missing] + left
+    runs = found.question.conditions.runs
+    here = found.question.asked.machine() | ({} if runs == RUNS else {"runs": str(runs)})
+    return [wanted.command(seed, here) for wanted, seed in found.schedule.missing] + left
 
 
 def plain_answer(found: Answer) -> dict[str, Any]:

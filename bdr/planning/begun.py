@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bdr import records
 from bdr.configuration.overrides import as_typed
-from bdr.errors import UsageError
+from bdr.errors import UsageError, as_word
 from bdr.planning.own_code import library_version
 from bdr.planning.plan import Plan
 from bdr.planning.settings import differing
@@ -52,7 +52,7 @@ def refuse_other_defaults(plan: Plan, there: Run) -> None:
         return
     said = ", ".join(f"{name} was {as_typed(old)} and is {as_typed(new)} now" for name, (old, new) in found.items())
     before = " ".join(f"--set {name}={as_typed(old)}" for name, (old, _) in found.items())
-    resumed = "" if there.whole else f"go on as it was begun with bdr resume {path}, or "
+    resumed = "" if there.whole else f"go on as it was begun with bdr resume {as_word(path)}, or "
     raise UsageError(
         f"{path} was made with other defaults: {said}; {resumed}type {before} to train with what was, in a folder of "
         "its own, or name another folder with --runs or --out to train with what is"

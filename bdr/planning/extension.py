@@ -19,7 +19,7 @@ from bdr.data.images import DataSet
 from bdr.data.store import Store
 from bdr.engine.checkpoint import Checkpoints, Position, State, position_info, read_state
 from bdr.engine.inherit import Earlier
-from bdr.errors import BdrError, UsageError, shortened, unknown
+from bdr.errors import BdrError, UsageError, as_word, shortened, unknown
 from bdr.planning.assemble import plan_run
 from bdr.planning.describe import shared_facts
 from bdr.planning.loading import image_shape
@@ -83,7 +83,9 @@ def finished(path: Path) -> Run:
     run = open_whole(path, begun=True)  # all of it will be copied, and nothing may begin with damaged files
     if not run.whole or not run.phases:
         done, planned = len(run.phases), len(run.info["phases"])
-        raise UsageError(f"{path} is not finished ({done} of {planned} phases): finish it first with bdr resume {path}")
+        raise UsageError(
+            f"{path} is not finished ({done} of {planned} phases): finish it first with bdr resume {as_word(path)}"
+        )
     return run
 
 

@@ -41,7 +41,7 @@ def resolve(kind: str, name: str, table: Mapping[str, Any], base: type) -> Any:
     """Look up `name` in the table, or import `package.module:Name`: a class derived from `base`, or what makes one."""
     if not is_own(name):
         if name not in table:
-            raise unknown(kind, name, table)
+            raise unknown(kind, name, table, own=True)
         return table[name]
     module, _, attribute = name.partition(":")
     if not module or not attribute:

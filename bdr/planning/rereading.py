@@ -16,7 +16,7 @@ from bdr.data.exemplars import Kept, checksums_of_classes
 from bdr.data.images import DataSet
 from bdr.data.pictures import EmptyFolder, name_of, test_folders
 from bdr.data.store import Store
-from bdr.errors import UsageError, shortened
+from bdr.errors import UsageError, as_word, shortened
 from bdr.planning.assemble import plan_again
 from bdr.planning.loading import load_named, store_of
 from bdr.planning.plan import Plan
@@ -132,7 +132,7 @@ def refuse_other_classes(there: Run, data: DataSet, config: Config) -> None:
     advice = "let it hold those and no others"
     if missing := changes["missing"]:
         advice = f"put {shortened([lost_folders(config, name) for name in missing])} back"
-    further = f"; bdr extend {there.path} teaches it the new ones" if there.done and not missing else ""
+    further = f"; bdr extend {as_word(there.path)} teaches it the new ones" if there.done and not missing else ""
     raise UsageError(
         f"{where} now has {len(here)} classes, and {there.path} was trained on {len(trained)} ({told}): {advice}, or "
         f"name another folder with --root{further}; the model itself loads with bdr.load"
@@ -154,7 +154,7 @@ def why_not(there: Run, plan: Plan) -> str:
         name = plan.info["protocol"]["data"]
         return (
             f"the images of {name} are not those it was trained on (another checksum): name the folder of those with "
-            f"--root; bdr evaluate {there.path} needs its test images alone, bdr predict none of them"
+            f"--root; bdr evaluate {as_word(there.path)} needs its test images alone, bdr predict none of them"
         )
     return f"{', '.join(differing) or 'its configuration'} would differ"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bdr.errors import UsageError
+from bdr.errors import UsageError, as_word
 from bdr.records.files import json_object, read_bytes
 from bdr.records.reader import Run, phase_folder, train_anew
 
@@ -37,7 +37,7 @@ def why_none(path: Path) -> str:
         return "it ran with --keep none; train it again with --keep last, into another folder"
     if not run.whole:
         done, planned = len(run.phases), len(run.info["phases"])
-        return f"it is not finished ({done} of {planned} phases): finish it first with bdr resume {path}"
+        return f"it is not finished ({done} of {planned} phases): finish it first with bdr resume {as_word(path)}"
     folder = model_folder(path, len(run.phases) - 1)
     return f"{folder} is gone; put back a copy of it, or {train_anew(path)}"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bdr.errors import UsageError, shortened
+from bdr.errors import UsageError, as_word, shortened
 from bdr.records.files import plain, writing
 from bdr.records.folders import is_begun, is_content, is_done
 from bdr.records.reader import by_name, differing, read_info
@@ -51,8 +51,8 @@ def _refuse_another_configuration(path: Path, there: dict[str, Any], here: dict[
     apart = {fact: each for fact, each in pairs.items() if each[0] != each[1]}
     if is_done(path) and apart.keys() <= GROWN and (new := _new_classes(there, here)):
         raise UsageError(
-            f"{path} is done, and the data has got {shortened(new)} since: teach it those with bdr extend {path} --out "
-            "ANOTHER-FOLDER, or choose another folder to train all classes anew"
+            f"{path} is done, and the data has got {shortened(new)} since: teach it those with "
+            f"bdr extend {as_word(path)} --out ANOTHER-FOLDER, or choose another folder to train all classes anew"
         )
     facts = [_unlike(fact, old, new) for fact, (old, new) in apart.items()]
     reasons = "; ".join(facts) or f"fingerprint {there['fingerprint']} there and {here['fingerprint']} here"

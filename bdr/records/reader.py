@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bdr.errors import ALIKE, BdrError, UsageError, nearest, shortened
+from bdr.errors import ALIKE, BdrError, UsageError, as_word, nearest, shortened
+from bdr.records.command import typed_into
 from bdr.records.files import damaged, ends_half_written, json_lines, json_object, load_npz, read_bytes
 from bdr.records.folders import folders, is_begun, is_done, is_left_empty
 from bdr.records.steps import ANALYSIS, STEPS
@@ -57,7 +58,7 @@ def meant_instead(path: Path) -> str:
 
 def train_anew(path: Path) -> str:
     """The advice to train again from the start; the folder must go first, because a new run is refused in it."""
-    return f"train anew: remove or rename {path}, and type {read_info(path).get('command') or 'bdr run ...'}"
+    return f"train anew: remove or rename {path}, and type {typed_into(path, read_info(path))}"
 
 
 def read_info(path: Path) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def open_uncut(path: Path) -> Run:
     run = Run.open(path)
     if run.cut_short:
         there = f"{len(run.phases)} of {len(run.info['phases'])} phases are there, and the run was done"
-        raise damaged(run.path / "phases.jsonl", f"{there}; see what can be saved with: bdr resume {path}")
+        raise damaged(run.path / "phases.jsonl", f"{there}; see what can be saved with: bdr resume {as_word(path)}")
     return run
 
 
@@ -215,7 +216,7 @@ def open_whole(path: Path, begun: bool = False) -> Run:
 def open_but_for_steps(path: Path, begun: bool = False) -> Run:
     run = open_uncut(path)
     if not run.phases and not begun:
-        raise BdrError(f"no finished phase yet; go on with: bdr resume {path}")
+        raise BdrError(f"no finished phase yet; go on with: bdr resume {as_word(path)}")
     numbers = [line["phase"] for line in run.phases]
     if numbers != list(range(len(numbers))):
         found = f"the phases are {', '.join(map(str, numbers))} instead of 0 to {len(numbers) - 1}"

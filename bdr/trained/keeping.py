@@ -20,6 +20,7 @@ from bdr.planning.extension import finished, refuse_lost_classes
 from bdr.planning.loading import store_of
 from bdr.planning.rereading import classes_known, exemplars_told, found_again, other_tests, read_again
 from bdr.records import Run
+from bdr.records.files import writing
 
 Files = Mapping[str, Sequence[str]]  # names of pictures, by class
 
@@ -51,12 +52,13 @@ def copied(run: Run, to: Path, root: str | Path | None) -> Copied:
     refuse_lost_classes(run, data)
     exemplars, tests = exemplar_files(run, data, told), test_files(run, data)
     beside = to.with_name(f"{to.name}.partial")
-    shutil.rmtree(beside, ignore_errors=True)
-    copy(exemplars, train_at, beside / "train")
-    copy(tests, test_at or train_at, beside / "test")
-    if to.is_dir():
-        to.rmdir()
-    beside.rename(to)
+    with writing(to):
+        shutil.rmtree(beside, ignore_errors=True)
+        copy(exemplars, train_at, beside / "train")
+        copy(tests, test_at or train_at, beside / "test")
+        if to.is_dir():
+            to.rmdir()
+        beside.rename(to)
     return Copied(len(names), sum(map(len, exemplars.values())), sum(map(len, tests.values())))
 
 

@@ -37,7 +37,7 @@ def picture_paths(places: Sequence[Path]) -> list[Path]:
     """The pictures that are named, and all pictures in and below the folders that are named."""
     found: list[Path] = []
     for place in places:
-        if not place.exists():
+        if not place.exists() and not is_picture(place):
             to_write = place.suffix.lower() in FORMS
             instead = f"to write it, type -o {place}" if to_write else "name pictures, or a folder of them"
             raise UsageError(f"there is no file or folder '{place}'; {instead}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bdr.errors import as_word
 from bdr.records.log import failure_in
 from bdr.watch.folders import Look
 
@@ -18,7 +19,7 @@ def quiet_after(begun: bool, last_epoch: float, checkpoint_every: float) -> floa
 
 def state_of(look: Look, now: float, done: bool, begun: bool, log: str, patience: float) -> tuple[str, str]:
     """The state of a run, and what a user should know about it."""
-    go_on = f"go on with: bdr resume {look.path}"
+    go_on = f"go on with: bdr resume {as_word(look.path)}"
     if done:
         return "finished", ""
     is_last_word = look.logged >= look.touched - 1.0  # nothing was written after this line

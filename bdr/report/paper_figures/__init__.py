@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from bdr.errors import UsageError, unknown
+from bdr.errors import UsageError, as_word, unknown
 from bdr.report.paper_figures.drawing import Anchor, Asked, Printed
 from bdr.report.paper_figures.files import place_of, write_drawing
 from bdr.report.paper_figures.style import styled
@@ -60,7 +60,7 @@ def write_figure(name: str, asked: Asked, out: Path, formats: str | None = None)
     for run in asked.runs:
         if not run.phases:
             raise UsageError(
-                f"{run.path} has no finished phase yet: leave it out, or go on with: bdr resume {run.path}"
+                f"{run.path} has no finished phase yet: leave it out, or go on with: bdr resume {as_word(run.path)}"
             )
     with styled():
         drawing = module.draw(asked)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bdr.records import Run
+from bdr.records.command import is_of, options_of
 from bdr.records.reader import by_name
 from bdr.report.protocols import settings_of
 
@@ -31,21 +32,6 @@ def retyped(run: Run, title: str, without: Sequence[str] = ("--out",), *options:
     settings = () if MODULE in title.split("+") else (f"{MODULE}.",)  # of BDR, if the other run lacks it
     kept = [word for option in options_of(words) if not is_of(option, without, settings) for word in option]
     return shlex.join([*(title if word == run.title else word for word in kept), *options])
-
-
-def options_of(words: Sequence[str]) -> list[list[str]]:
-    """The words of a command, with each option and its value in one list."""
-    found: list[list[str]] = []
-    for word in words:
-        takes = bool(found) and found[-1][-1].startswith("--") and "=" not in found[-1][-1]
-        found = [*found[:-1], [*found[-1], word]] if takes and not word.startswith("--") else [*found, [word]]
-    return found
-
-
-def is_of(option: Sequence[str], names: Sequence[str], settings: Sequence[str]) -> bool:
-    """Whether an option has one of these names, as `--out here` or `--out=here`, or sets one of these settings."""
-    name, _, value = (option[0] if len(option) == 1 else "=".join(option)).partition("=")
-    return name in names or (name == "--set" and value.startswith(tuple(settings)))
 
 
 def command_for(run: Run, title: str | None = None, *options: str) -> str:
