@@ -819,6 +819,7 @@ def fake_daemon(folder, monkeypatch, start="touch $state"):
     file.write_text(DAEMON.format(folder=folder, start=start))
     file.chmod(0o755)
     (folder / "clients").touch()
+    monkeypatch.setattr(mps, "BETWEEN", 0.0)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder / "daemon"
 

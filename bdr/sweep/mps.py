@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 CONTROL = "nvidia-cuda-mps-control"
 QUIT = f"echo quit | {CONTROL}"
 PATIENCE = 30.0  # seconds
+LOOKS, BETWEEN = 5, 0.4  # seconds
 BY_TURNS = "the runs use the GPU by turns, which gains little over --jobs 1"
 
 
@@ -36,8 +38,12 @@ def is_running() -> bool:
 
 
 def is_in_use() -> bool:
-    """Whether any process still shares the GPU through MPS."""
-    return any(numbers(f"get_client_list {server}") for server in numbers("get_server_list"))
+    """Whether other processes share the GPU through MPS: own runs, once ended, may be listed for a moment longer."""
+    for _ in range(LOOKS):
+        if not any(numbers(f"get_client_list {server}") for server in numbers("get_server_list")):
+            return False
+        time.sleep(BETWEEN)
+    return True
 
 
 def started() -> str:
