@@ -43,7 +43,14 @@ def make_run(folder, title="ucir+cwd", seed=1993, average=70.0, analyse=True, se
 
 def phase_line(phase, old, seen, average):
     accuracy = {"cnn": average}
-    facts = {"phase": phase, "old": old, "seen": seen, "accuracy": accuracy, "accuracy_new": accuracy}
+    facts = {
+        "phase": phase,
+        "old": old,
+        "seen": seen,
+        "accuracy": accuracy,
+        "accuracy_new": accuracy,
+        "parameters": 1000,
+    }
     return facts | {"accuracy_old": accuracy, "by_phase": {"cnn": [average] * (phase + 1)}, "steps_per_epoch": EPOCH}
 
 

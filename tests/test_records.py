@@ -32,6 +32,10 @@ def writer(tmp_path):
     return RunWriter.create(tmp_path / "run", INFO)
 
 
+def line_of(phase):
+    return {"phase": phase, "old": 2 * (phase > 0), "seen": 2 + phase, "accuracy": {"cnn": 90.0}, "parameters": 9}
+
+
 def write_phase(writer, phase, steps=4):
     writer.epoch({"phase": phase, "epoch": 0, "loss": 0.5})
     writer.steps(phase, 0, np.arange(steps) + phase, np.full(steps, np.nan))
@@ -39,7 +43,7 @@ def write_phase(writer, phase, steps=4):
         phase, np.array([0, 1]), {"cnn": (np.array([[0, 1], [1, 0]]), np.array([[0.9, 0.1], [0.6, 0.4]]))}
     )
     writer.memory(phase, {"a": [3, 1]})
-    writer.phase({"phase": phase, "seen": 2 + phase, "accuracy": {"cnn": 90.0}})
+    writer.phase(line_of(phase))
 
 
 def content(folder):
@@ -54,7 +58,7 @@ def test_what_is_written_is_read_back(writer):
     writer.finish()
     run = Run.open(writer.path)
     assert (run.title, run.seed, run.fingerprint, run.done) == ("ucir+bdr", 1993, "3fa9c1", True)
-    assert run.phases == [{"phase": 0, "seen": 2, "accuracy": {"cnn": 90.0}}]
+    assert run.phases == [line_of(0)]
     assert run.epochs[0]["loss"] == 0.5
     assert json.loads((writer.path / "phase-00/memory.json").read_text()) == {"a": [3, 1]}
     assert (writer.path / "log.txt").read_text().endswith(" phase 0 is over\n")
@@ -474,7 +478,8 @@ def test_a_finished_run_that_lost_phases_is_damaged_and_the_file_is_named(writer
     write_phase(writer, 1)
     writer.finish()
     assert Run.open(writer.path).whole
-    os.truncate(writer.path / "phases.jsonl", 70)
+    file = writer.path / "phases.jsonl"
+    os.truncate(file, file.read_bytes().index(b"\n") + 9)
     assert (Run.open(writer.path).whole, Run.open(writer.path).cut_short) == (False, True)
     runs, warnings = find_runs(writer.path)
     assert runs == []
@@ -484,7 +489,7 @@ def test_a_finished_run_that_lost_phases_is_damaged_and_the_file_is_named(writer
 @pytest.mark.parametrize(("numbers", "said"), [([0, 1, 1], "0, 1, 1 instead of 0 to 2"), ([1], "1 instead of 0 to 0")])
 def test_a_run_whose_phases_are_not_there_once_and_in_order_is_damaged(numbers, said, writer):
     for number in numbers:
-        writer.phase({"phase": number, "seen": 2, "accuracy": {"cnn": 90.0}})
+        writer.phase(line_of(number))
     runs, warnings = find_runs(writer.path)
     assert runs == []
     assert f"phases.jsonl is damaged: the phases are {said}; train it again into another folder" in warnings[0]

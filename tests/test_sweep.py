@@ -330,7 +330,8 @@ def record(run, phases=0, epochs=(), beside=1, images=9):
     info |= {"work": [[{"stage": "main", "images": images, "epochs": 1}]] * 2}
     run.path.mkdir(parents=True, exist_ok=True)
     (run.path / "run.json").write_text(json.dumps(info))
-    lines = [{"phase": phase, "seen": phase + 1, "accuracy": {"cnn": 50.0}} for phase in range(phases)]
+    line = {"accuracy": {"cnn": 50.0}, "parameters": 1000}
+    lines = [line | {"phase": phase, "old": phase, "seen": phase + 1} for phase in range(phases)]
     (run.path / "phases.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     lines = [
         {"phase": phase, "stage": "main", "epoch": 0, "seconds": 9 / speed, "images_per_second": speed}
@@ -640,7 +641,8 @@ def test_on_a_narrow_terminal_only_the_names_of_runs_are_wrapped_and_between_wor
 def test_the_live_table_and_the_list_tell_accuracy_by_the_readout_of_the_method(tmp_path):
     run = make_run(tmp_path, phases=0, done=False, protocol=PROTOCOL | {"readout": "nme"})
     assert run.last_accuracy is None
-    RunWriter(run.path).phase({"phase": 0, "seen": 4, "accuracy": {"cnn": 10.0, "nme": 90.0}})
+    line = {"phase": 0, "old": 0, "seen": 4, "accuracy": {"cnn": 10.0, "nme": 90.0}, "parameters": 1000}
+    RunWriter(run.path).phase(line)
     run = Run.open(run.path)
     assert read_progress(run).accuracy == "90.00"
     assert about_run(run) == "ucir seed 1993: 1/4 phases, 90.00 %"
