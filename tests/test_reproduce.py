@@ -269,7 +269,7 @@ def test_a_method_becomes_runnable_when_it_is_there(monkeypatch):
 
 
 def test_the_command_by_hand_is_the_same_run(monkeypatch):
-    said = shlex.split(mapped(cell("T2", "UCIR")).command(1994))
+    said = shlex.split(mapped(cell("T2", "UCIR")).command(1994, {}))
     made = {}
 
     def plan_run(config, *_, **__):

@@ -340,7 +340,7 @@ def spoil(folder):
         "array": "not a JSON object",
         "binary": "run.json",
         "no-run": "no run.json",
-        "strange-phase": "a line without a usable phase, seen, accuracy",
+        "strange-phase": "a line without a usable phase, old, seen, accuracy",
         "strange-epoch": "does not read like a run",
     }
 

@@ -47,8 +47,6 @@ class Asked:
             raise unknown("formula", self.formula, FORMULAS)
         if not 0 <= self.tolerance < float("inf"):
             raise UsageError(f"--tolerance {self.tolerance} is not allowed: it is 0 or more, in points")
-        if self.root is not None and not self.root.is_dir():
-            raise UsageError(f"there is no folder '{self.root}'; name the one that the data set is in with --root")
 
     def folders(self, runs: Path) -> list[Path]:
         """The folders in which results are searched: named ones, which must exist, and the usual ones that do."""
@@ -93,6 +91,8 @@ class Answer:
 def reproduce(tables: Sequence[str], only: str | None, asked: Asked, conditions: Conditions, manner: Manner) -> None:
     """Train the runs that cells lack, unless `check` or `dry_run` is set, and print the judgement."""
     manner.refuse_contradictions()
+    if manner.dry_run and asked.root is not None and not asked.root.is_dir():
+        raise UsageError(f"there is no folder '{asked.root}'; name the one that the data set is in with --root")
     cells, where = beside(chosen(tables, only), named(asked.added)), device_type(asked.device or "auto")
     question = Question(cells, counted_seeds(asked.seeds), asked, conditions, where)
     looks = manner.check or manner.dry_run

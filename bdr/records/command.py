@@ -27,9 +27,10 @@ def is_of(option: Sequence[str], names: Sequence[str], settings: Sequence[str] =
 
 def typed_into(path: Path, info: dict[str, Any]) -> str:
     """What to type for the same run in this folder, wherever it was made: its command may have had relative places."""
-    words = shlex.split(str(info.get("command") or ""))
-    if words[:2] != ["bdr", "run"]:  # such as `bdr extend`, which begins where another run is
-        return shlex.join(words) or "bdr run ..."
+    command = str(info.get("command") or "bdr run ...")
+    words = command.split()[:2] == ["bdr", "run"] and shlex.split(command)
+    if not words:  # `bdr extend`, which begins where another run is, or a call from Python
+        return command
     root = {"--root": str(info["root"])} if "root" in info else {}
     left_out = (*PLACES, *root)
     kept = [word for option in options_of(words) if not is_of(option, left_out) for word in option]

@@ -32,14 +32,14 @@ class Board:
         self._comparisons: dict[tuple[str, ...], tuple[int, list[dict[str, Any]]]] = {}
         self._lock = threading.Lock()
 
-    def look(self) -> None:
-        """Notice what is new, changed or gone; read the last written first, and stop after AT_ONCE seconds."""
+    def look(self, at_once: float = AT_ONCE) -> None:
+        """Notice what is new, changed or gone; read the last written first, and stop after `at_once` seconds."""
         with self._lock:
             found = {id_of(path): look for path, look in looks(self.roots).items()}
             changed = [key for key, look in found.items() if self._is_news(key, look)]
             changed.sort(key=lambda key: -found[key].touched)
             self._remove(self.kept.keys() - found.keys())
-            end = time.monotonic() + AT_ONCE
+            end = time.monotonic() + at_once
             unread = len(changed)
             for key in changed:
                 self._take(key, read(found[key]))
@@ -49,14 +49,14 @@ class Board:
             self._refresh(found)
             self._tell_pending(unread)
 
-    def look_through(self) -> None:
+    def look_through(self, at_once: float = AT_ONCE) -> None:
         """Look until all runs that were found have been read; between two looks, other requests are answered."""
-        self.look()
+        self.look(at_once)
         for _ in range(self.pending):  # a look reads at least one run: this ends even if runs keep changing
             if not self.pending:
                 break
             time.sleep(HAND_OVER)
-            self.look()
+            self.look(at_once)
 
     def _is_news(self, key: str, look: Look) -> bool:
         return key not in self.kept or self.kept[key].look.signature != look.signature
