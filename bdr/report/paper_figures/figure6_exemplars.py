@@ -153,7 +153,9 @@ def averages(group: Group) -> OverSeeds:
 
 
 def anchors_of(run: Run, asked: Asked) -> list[Anchor]:
-    """What the paper prints for this method under this protocol, by rising memory."""
+    """What the paper prints for this method under this protocol, by rising memory; it is an average over all phases."""
+    if run.info["phases"][-1][1] < len(run.info["classes"]):  # the run has the first phases alone
+        return []
     facts = tuple(run.protocol.get(fact) for fact in ("data", "base", "step"))
     mine = [each for each in asked.printed.anchors if each.title == run.title]
     return sorted((e for e in mine if (e.data, e.base, e.step) == facts), key=lambda each: each.exemplars)
