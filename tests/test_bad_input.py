@@ -355,7 +355,7 @@ def test_a_word_where_a_number_belongs_is_refused(refused):
         ("ucir", ["--seed", "1", "--seeds", "2,3"], "give --seed or --seeds, not both"),
         ("ucir", ["--seeds", "1993;1994"], "--seeds '1993;1994' is not like 1993,1994,1995"),
         ("ucir", ["--seeds", "7,0,0"], "--seeds '7,0,0' has 0 more than once"),
-        ("ucir", ["--seeds", ""], "--seeds '' is not like"),
+        ("ucir", ["--seeds", ""], "--seeds is followed by an empty word"),
         ("ucir", ["--seeds", "3,-4"], "seed = -4 is not allowed"),
         ("ucir", ["--seeds", "1,2", "--out", "run"], "--out names one run and --seeds asks for several"),
     ],
