@@ -227,7 +227,7 @@ def test_the_loss_that_a_balanced_draw_expects_is_the_mean_over_classes_and_on_b
     pool = later_pool(counts, counts[0] if len(set(counts)) == 1 else EACH)
     y = pool.store.labels[pool.rows]
     logits = torch.randn(len(y), 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    losses, likely = cross_entropy(Outputs(logits, logits), y), pool.likelihood(pool.rows).double()
+    losses, likely = cross_entropy(Outputs(logits, logits), y), pool.likelihood().double()
     expected_loss = (likely * losses).sum() / likely.sum()
     of_classes = torch.stack([losses[y == k].mean() for k in range(4)])
     torch.testing.assert_close(expected_loss, of_classes.mean(), rtol=1e-7, atol=0)  # what is drawn by is float32
